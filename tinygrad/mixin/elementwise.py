@@ -1,0 +1,11 @@
+"""Elementwise methods."""
+
+from __future__ import annotations
+
+from tinygrad.mixin.creation import CreationMixin
+
+
+class ElementwiseMixin(CreationMixin):
+    """Elementwise methods of Tensor and UOp."""
+
+    __slots__ = ()
