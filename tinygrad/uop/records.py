@@ -1,0 +1,139 @@
+"""Records that nodes carry in ``arg``: immutable, hashable, printable.
+
+In:   nothing.
+Out:  ParamArg (storage), KernelInfo and ProgramInfo (kernels), CallInfo (calls), Metadata-free plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinygrad.dtype import AddrSpace, DType
+from tinygrad.uop import AxisType
+
+
+@dataclass(frozen=True)
+class ParamArg:
+    """What a BUFFER or PARAM stands for.
+
+    Args:
+        slot: Position of a PARAM among the arguments of its call or kernel; for a BUFFER a number that is unique in
+            the process; -1 for Variables, which are known by name.
+        dtype: Element type.
+        shape: Sizes; ``(size,)`` for kernel buffers, ``()`` for Variables and scalar registers.
+        device: Device name, or None inside kernels and for Variables.
+        name: Name of a Variable.
+        vmin_vmax: Inclusive bounds of a Variable.
+        multiple_of: A number that divides every value of a Variable.
+        addrspace: GLOBAL memory, LOCAL (work-group or per-thread scratch), REG (register), ALU (a scalar argument).
+        axis: Axis along which a multi-device tensor is split, or None.
+        volatile: Every access must touch memory.
+    """
+
+    slot: int
+    dtype: DType
+    shape: tuple[Any, ...] = ()
+    device: str | tuple[str, ...] | None = None
+    name: str | None = None
+    vmin_vmax: tuple[Any, Any] | None = None
+    multiple_of: int = 1
+    addrspace: AddrSpace = AddrSpace.GLOBAL
+    axis: int | None = None
+    volatile: bool = False
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """What is known of a kernel besides its graph; ``name == "test"`` means that it is named automatically."""
+
+    name: str = "test"
+    axis_types: tuple[AxisType, ...] = ()
+    dont_use_locals: bool = False
+    applied_opts: tuple[Any, ...] = ()
+    opts_to_apply: tuple[Any, ...] | None = None
+    estimates: Any = None
+    beam: int = 0
+
+    @property
+    def function_name(self) -> str:
+        """The name as an identifier of the target language."""
+        from tinygrad.helpers import to_function_name
+
+        return to_function_name(self.name)
+
+
+@dataclass(frozen=True)
+class ProgramInfo:
+    """How a compiled kernel is launched.
+
+    Args:
+        name: Display name of the kernel.
+        global_size: Iterations of the grid (on a CPU: of the THREAD loop in the first entry).
+        local_size: Work-group size, or None.
+        vars: Variables in the order in which their values are passed.
+        globals: PARAM slots in the order in which buffers are passed.
+        outs: Slots that are written.
+        ins: Slots that are read.
+        target: Printed form of the renderer's target.
+        estimates: Operations and bytes of one launch.
+    """
+
+    name: str
+    global_size: tuple[Any, ...] = (1, 1, 1)
+    local_size: tuple[Any, ...] | None = None
+    vars: tuple[Any, ...] = ()
+    globals: tuple[int, ...] = ()
+    outs: tuple[int, ...] = ()
+    ins: tuple[int, ...] = ()
+    target: str = ""
+    estimates: Any = None
+
+    @property
+    def function_name(self) -> str:
+        """The name as an identifier of the target language."""
+        from tinygrad.helpers import to_function_name
+
+        return to_function_name(self.name)
+
+    def vals(self, var_vals: dict[str, int]) -> tuple[int, ...]:
+        """Return the values of this kernel's variables in order.
+
+        Raises:
+            RuntimeError: A variable has no value.
+        """
+        missing = [v.expr for v in self.vars if v.expr not in var_vals]
+        if missing:
+            raise RuntimeError(f"unbound Variable {', '.join(missing)} in kernel {self.name}: bind it with .bind(value)")
+        return tuple(var_vals[v.expr] for v in self.vars)
+
+    def launch_dims(self, var_vals: dict[str, int]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """Return global and local sizes as ints, with Variables replaced by their values."""
+        from tinygrad.uop.sint import sym_infer
+
+        sizes = tuple(sym_infer(x, var_vals) for x in self.global_size)
+        return sizes, None if self.local_size is None else tuple(sym_infer(x, var_vals) for x in self.local_size)
+
+
+@dataclass(frozen=True)
+class CallInfo:
+    """How a FUNCTION or CALL is differentiated, named and compiled.
+
+    Args:
+        grad_fxn: ``grad_fxn(grad, call=node)`` returning one gradient (or None) per argument.
+        name: Qualified name of the Python function.
+        precompile: Compile the forward pass as a unit of its own.
+        precompile_backward: The same for the backward pass.
+        aux: Whatever a runtime wants to keep with the call.
+    """
+
+    grad_fxn: Callable[..., Any] | None = field(default=None, compare=True)
+    name: str | None = None
+    precompile: bool = False
+    precompile_backward: bool = False
+    aux: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python functions do not travel between processes: a pickled call keeps all but its gradient function.
+        return CallInfo, (None, self.name, self.precompile, self.precompile_backward, self.aux)

@@ -1,0 +1,126 @@
+"""Views of storage: which part of a BUFFER a chain of movement nodes shows.
+
+In:   a movement chain over a BUFFER or PARAM.
+Out:  its offset when the view is contiguous, the flat index of an element, the device Buffer behind it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tinygrad.uop import GroupOp, Ops
+
+if TYPE_CHECKING:
+    from tinygrad.device import Buffer
+    from tinygrad.uop.ops import UOp
+
+
+def contiguous_view(u: UOp) -> tuple[UOp, int] | None:
+    """Return (storage node, element offset) of a contiguous view, None if the view has gaps or another order.
+
+    A BITCAST is looked through: the offset counts elements of the dtype of ``u``.
+    """
+    chain: list[UOp] = []
+    while u.op in GroupOp.Movement or u.op in (Ops.DETACH, Ops.BITCAST, Ops.AFTER):
+        chain.append(u)
+        u = u.src[0]
+    if u.op is not Ops.BUFFER and u.op is not Ops.PARAM:
+        return None
+    offset = 0
+    for node in reversed(chain):
+        src = node.src[0]
+        if node.op in (Ops.DETACH, Ops.RESHAPE, Ops.AFTER) or node.shape == src.shape and node.op is Ops.EXPAND:
+            continue
+        if node.op is Ops.BITCAST:
+            nbytes = offset * src.dtype.itemsize
+            if nbytes % node.dtype.itemsize:
+                return None
+            offset = nbytes // node.dtype.itemsize
+            continue
+        if node.op is Ops.PERMUTE:
+            # Moving axes of size 1 keeps the order of the elements.
+            if [a for a in node.arg if src.shape[a] != 1] == sorted(a for a in node.arg if src.shape[a] != 1):
+                continue
+            return None
+        if node.op is Ops.SHRINK:
+            step = _shrink_offset(node)
+            if step is None:
+                return None
+            offset += step
+            continue
+        return None
+    return u, offset
+
+
+def _shrink_offset(node: UOp) -> int | None:
+    # Contiguous when, after the first axis that is cut, everything is kept, and before it all sizes are 1.
+    shape, cuts = node.src[0].shape, node.marg
+    if not all(isinstance(x, int) for pair in cuts for x in pair) or not all(isinstance(s, int) for s in shape):
+        return None
+    offset, stride, whole = 0, 1, True
+    for size, (start, stop) in zip(reversed(shape), reversed(cuts), strict=True):
+        if not whole and stop - start != 1:
+            return None
+        offset += start * stride
+        stride *= size
+        whole = whole and start == 0 and stop == size
+    return offset
+
+
+def flat_index(u: UOp, idx: tuple[UOp, ...]) -> _FlatIndex:
+    """Return the flat element number of ``idx`` in a placeholder seen through RESHAPEs."""
+    flat: UOp | None = None
+    for size, i in zip(u.shape, idx, strict=True):
+        flat = i if flat is None else flat * size + i
+    while u.op is Ops.RESHAPE:
+        u = u.src[0]
+    assert flat is not None
+    return _FlatIndex(u, flat)
+
+
+class _FlatIndex:
+    """A storage node and the flat index into it."""
+
+    def __init__(self, storage: UOp, flat: UOp) -> None:
+        self.storage, self.flat = storage, flat
+
+    def index_flat(self, gate: UOp | None) -> UOp:
+        """Return the INDEX node."""
+        return self.storage.index(self.flat, gate=gate)
+
+
+def buffer_of(u: UOp) -> Buffer:
+    """Return the device Buffer behind a BUFFER node (made on first use) or a contiguous view of one.
+
+    Raises:
+        AssertionError: ``u`` views no BUFFER.
+        RuntimeError: The view is not contiguous.
+    """
+    from tinygrad.device import Buffer
+    from tinygrad.uop.ops import _buffer_lock, buffers
+
+    if u.op is Ops.BUFFER:
+        found = buffers.get(u)
+        if found is None:
+            with _buffer_lock:
+                found = buffers.get(u)
+                if found is None:
+                    found = Buffer(u.arg.device, u.arg.shape[0], u.dtype)
+                    buffers[u] = found
+        return found
+    base = u
+    while base.op in GroupOp.Movement or base.op in (Ops.DETACH, Ops.BITCAST, Ops.AFTER):
+        base = base.src[0]
+    if base.op is not Ops.BUFFER:
+        raise AssertionError(f"must be BUFFER or a view of one, got {base.op}")
+    view = contiguous_view(u)
+    if view is None:
+        raise RuntimeError(f"non-contiguous view is not supported here: shape {u.shape} of {base.arg.device} storage; use .contiguous()")
+    storage, offset = view
+    size = 1
+    for s in u.shape:
+        size *= s
+    whole = buffer_of(storage)
+    if offset == 0 and size == whole.size and u.dtype == whole.dtype:
+        return whole
+    return whole.view(size, u.dtype, offset * u.dtype.itemsize)
