@@ -21,7 +21,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
+from tinygrad.diskcache import *  # noqa: F403  re-exported
+from tinygrad.fetching import *  # noqa: F403  re-exported
 from tinygrad.profiling import *  # noqa: F403  re-exported
+from tinygrad.progress import *  # noqa: F403  re-exported
 from tinygrad.settings import *  # noqa: F403  re-exported
 from tinygrad.system import *  # noqa: F403  re-exported
 from tinygrad.target import Target as Target

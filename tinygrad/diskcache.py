@@ -1,0 +1,323 @@
+"""A cache on disk that several processes and threads share: tables of key -> value in one sqlite file.
+
+In:   a table name, a key (str, int, or a dict of columns), a value.
+Out:  the value that was stored, or None. A cache may forget: a file that cannot be written, a damaged row or a full disk
+      is a miss, never an error. A damaged file is replaced by an empty one.
+
+bytes are stored as they are. Other values are pickled, and loaded with an unpickler that knows only plain containers and
+types of this package, so that a manipulated row cannot call anything else.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import pickle
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
+
+from tinygrad.fetching import cache_home
+from tinygrad.settings import CACHELEVEL, getenv
+
+if TYPE_CHECKING:
+    import sqlite3
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Key: TypeAlias = str | int | Mapping[str, Any]
+
+# Part of every table's name: a new number forgets what older versions stored.
+VERSION: Final = 1
+CACHEDB: str = getenv("CACHEDB", "") or str(cache_home() / "cache.db")
+MAX_BYTES: int = getenv("CACHEDB_MAX_BYTES", 1 << 30)
+
+_BUSY_SECONDS: Final = 10.0
+# The size is looked at again after this many bytes were stored by this process.
+_CHECK_EVERY: Final = 16 << 20
+_RAW, _PICKLED = b"B", b"P"
+_SQLITE_CORRUPT, _SQLITE_NOTADB = 11, 26
+
+
+class _State:
+    """The connections of this process; sqlite objects must not cross threads or forks."""
+
+    def __init__(self) -> None:
+        self.local = threading.local()
+        self.lock = threading.Lock()
+        self.generation = 0  # counts replacements of a damaged file
+        self.rebuilt = False
+        self.stored_bytes = _CHECK_EVERY
+        self.inherited: list[Any] = []
+
+    def forget_after_fork(self) -> None:
+        # Closing a connection of the parent in the child would drop the parent's file locks: keep it, unused.
+        self.inherited.append(vars(self.local).copy())
+        self.local = threading.local()
+        self.lock = threading.Lock()
+
+
+_state = _State()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _state.forget_after_fork())
+
+
+def db_connection() -> sqlite3.Connection:
+    """Return this thread's connection to the cache database, opened on first use.
+
+    Raises:
+        sqlite3.Error: The file can be neither opened nor created.
+        OSError: Its folder cannot be created.
+    """
+    local = _state.local
+    wanted = (CACHEDB, _state.generation)
+    connection: sqlite3.Connection | None = getattr(local, "connection", None)
+    if connection is not None and local.opened == wanted:
+        return connection
+    if connection is not None:
+        connection.close()
+        local.connection = None
+    local.connection, local.opened, local.tables = _open(CACHEDB), wanted, set()
+    return local.connection  # type: ignore[no-any-return]
+
+
+def _open(path: str) -> sqlite3.Connection:
+    import sqlite3
+
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    try:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        # Readers do not wait for a writer, and a commit does not wait for the disk; a crash loses the last entries alone.
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        pass  # a read-only file: reading may still work
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    # Extended codes keep the primary code in the low byte.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in {_SQLITE_CORRUPT, _SQLITE_NOTADB}
+
+
+def _replace_damaged_file() -> bool:
+    """Remove a damaged database, once per process. Returns whether another try makes sense."""
+    with _state.lock:
+        if _state.rebuilt:
+            return False
+        _state.rebuilt = True
+        _state.generation += 1
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            try:
+                Path(CACHEDB + suffix).unlink(missing_ok=True)
+            except OSError:
+                return False
+        return True
+
+
+def _attempt(action: Callable[[sqlite3.Connection], R], otherwise: R) -> R:
+    """Run ``action`` on the connection; what goes wrong with the file counts as ``otherwise``."""
+    import sqlite3
+
+    for _ in range(2):
+        try:
+            return action(db_connection())
+        except sqlite3.DatabaseError as error:
+            if not (_is_damage(error) and _replace_damaged_file()):
+                return otherwise
+        except (sqlite3.Error, OSError):
+            return otherwise
+    return otherwise
+
+
+# ---- tables --------------------------------------------------------------------------------------------------------
+
+
+def _columns(key: Key) -> dict[str, Any]:
+    columns = dict(key) if isinstance(key, Mapping) else {"key": key}
+    for name in columns:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name) or name.lower() in {"val", "stamp", "rowid"}:
+            raise ValueError(f"diskcache: {name!r} cannot be a column of a key; use letters, digits and _")
+    return columns
+
+
+def _table_name(table: str) -> str:
+    if not re.fullmatch(r"\w+", table):
+        raise ValueError(f"diskcache: {table!r} cannot be the name of a table; use letters, digits and _")
+    return f"{table}_{VERSION}"
+
+
+def _is_missing_table(error: Exception) -> bool:
+    return "no such table" in str(error) or "no such column" in str(error)
+
+
+def diskcache_get(table: str, key: Key) -> Any:
+    """Return the value stored under ``key``, or None: absent, damaged, or CACHELEVEL below 1."""
+    if CACHELEVEL.get() < 1:
+        return None
+    name, columns = _table_name(table), _columns(key)
+    condition = " AND ".join(f'"{column}" = ?' for column in columns)
+    query = f'SELECT val FROM "{name}" WHERE {condition}'
+
+    def read(connection: sqlite3.Connection) -> tuple[Any, ...] | None:
+        return connection.execute(query, tuple(columns.values())).fetchone()  # type: ignore[no-any-return]
+
+    row = _attempt(read, None)
+    return None if row is None else _decode(row[0])
+
+
+def diskcache_put(table: str, key: Key, val: Any, prepickled: bool = False) -> Any:
+    """Store ``val`` under ``key`` and return it.
+
+    Args:
+        table: Name of the table; made on first use.
+        key: str, int, or a dict of columns (always the same names in one table).
+        val: The value; bytes are stored as they are.
+        prepickled: ``val`` is a pickle already; the value that it holds is what ``diskcache_get`` returns.
+    """
+    if CACHELEVEL.get() < 1:
+        return val
+    name, columns = _table_name(table), _columns(key)
+    blob = _PICKLED + val if prepickled else _encode(val)
+    names = ", ".join(f'"{column}"' for column in columns)
+    insert = f'REPLACE INTO "{name}" ({names}, val, stamp) VALUES ({"?, " * len(columns)}?, ?)'
+
+    def write(connection: sqlite3.Connection) -> bool:
+        if name not in _state.local.tables:
+            connection.execute(
+                f'CREATE TABLE IF NOT EXISTS "{name}" ({names}, val BLOB, stamp INTEGER, PRIMARY KEY ({names}))'
+            )
+            _state.local.tables.add(name)
+        try:
+            connection.execute(insert, (*columns.values(), blob, time.time_ns()))
+        except Exception as error:
+            # Another process may have cleared the cache: forget that the table was there.
+            if _is_missing_table(error):
+                _state.local.tables.discard(name)
+            raise
+        return True
+
+    if _attempt(write, False):
+        _state.stored_bytes += len(blob)
+        if _state.stored_bytes >= _CHECK_EVERY:
+            _state.stored_bytes = 0
+            _attempt(_shrink, None)
+    return val
+
+
+def diskcache_clear() -> None:
+    """Remove all tables."""
+
+    def clear(connection: sqlite3.Connection) -> None:
+        for table in _all_tables(connection):
+            connection.execute(f'DROP TABLE IF EXISTS "{table}"')
+        _state.local.tables.clear()
+        connection.execute("PRAGMA incremental_vacuum").fetchall()
+
+    _attempt(clear, None)
+
+
+def _all_tables(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    return [row[0] for row in rows]
+
+
+def _shrink(connection: sqlite3.Connection) -> None:
+    """Bring the file below MAX_BYTES: tables of other versions go first, then the oldest rows, to three quarters."""
+
+    def size() -> int:
+        pragma = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count")}
+        return int(connection.execute("PRAGMA page_size").fetchone()[0] * (pragma["page_count"] - pragma["freelist_count"]))
+
+    if (used := size()) <= MAX_BYTES:
+        return
+    tables = _all_tables(connection)
+    for table in [table for table in tables if not table.endswith(f"_{VERSION}")]:
+        connection.execute(f'DROP TABLE IF EXISTS "{table}"')
+        tables.remove(table)
+    used, goal = size(), MAX_BYTES * 3 // 4
+    ages: list[tuple[int, int, str, int]] = []
+    if used > goal:
+        for table in tables:
+            rows = connection.execute(f'SELECT stamp, length(val), rowid FROM "{table}"')
+            ages += [(stamp, length, table, rowid) for stamp, length, rowid in rows]
+    connection.execute("BEGIN IMMEDIATE")
+    for _, length, table, rowid in sorted(ages):
+        if used <= goal:
+            break
+        connection.execute(f'DELETE FROM "{table}" WHERE rowid = ?', (rowid,))
+        used -= length
+    connection.execute("COMMIT")
+    connection.execute("PRAGMA incremental_vacuum").fetchall()
+
+
+# ---- values --------------------------------------------------------------------------------------------------------
+
+
+def _encode(val: Any) -> bytes:
+    return _RAW + val if type(val) is bytes else _PICKLED + pickle.dumps(val, protocol=5)
+
+
+def _decode(blob: Any) -> Any:
+    if not isinstance(blob, bytes):
+        return None
+    if blob[:1] == _RAW:
+        return blob[1:]
+    try:
+        return _PlainUnpickler(io.BytesIO(memoryview(blob)[1:])).load() if blob[:1] == _PICKLED else None
+    except Exception:  # noqa: BLE001  a damaged row, or one of an older layout, may fail in any way: it is a miss
+        return None
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Loads builtin containers, a few value types of the standard library, and types that this package defines."""
+
+    _ALLOWED: Final = frozenset({
+        *(("builtins", name) for name in ("complex", "set", "frozenset", "bytearray", "range", "slice", "tuple", "list")),
+        *(("builtins", name) for name in ("dict", "int", "float", "bool", "str", "bytes")),
+        *(("collections", name) for name in ("OrderedDict", "defaultdict", "deque")),
+        ("decimal", "Decimal"),
+        ("fractions", "Fraction"),
+    })
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self._ALLOWED:
+            return super().find_class(module, name)
+        if module.split(".")[0] == "tinygrad":
+            found = super().find_class(module, name)
+            owner = found if isinstance(found, type) else type(found)
+            # Modules here import os, subprocess and others: what counts is where the class itself was defined.
+            # Functions are refused, except those that exist to rebuild a pickled object.
+            if owner.__module__.split(".")[0] == "tinygrad":
+                return found
+            if getattr(found, "__module__", None) == module and name.startswith("_unpickle"):
+                return found
+        raise pickle.UnpicklingError(f"diskcache: {module}.{name} is not allowed in the cache")
+
+
+def diskcache(func: Callable[P, R]) -> Callable[P, R]:
+    """Keep the results of a function on disk, by its arguments (which must pickle)."""
+    table = "cache_" + re.sub(r"\W", "_", func.__qualname__)
+
+    @functools.wraps(func)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        import hashlib
+
+        key = hashlib.sha256(pickle.dumps((args, sorted(kwargs.items())))).hexdigest()
+        stored = diskcache_get(table, key)
+        # The result is kept in a tuple, so that None can be one.
+        if isinstance(stored, tuple) and len(stored) == 1:
+            return stored[0]  # type: ignore[no-any-return]
+        return diskcache_put(table, key, (func(*args, **kwargs),))[0]  # type: ignore[no-any-return]
+
+    return run
