@@ -1,0 +1,466 @@
+"""Layers: plain classes that hold parameters and are called with a tensor.
+
+In:   the sizes of a layer, then tensors.
+Out:  tensors; each parameter is an attribute, and its name is its key in ``nn.state.get_state_dict``.
+Why:  there is no base class. A layer is an object with tensors in it, and so is a model: ``nn.state`` finds
+      the tensors by walking the attributes, the optimisers take them as a list.
+
+Parameters are drawn in ``dtypes.default_float`` from the uniform distribution on [-b, b] with b = 1/sqrt(fan_in),
+unless a layer says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tinygrad.dtype import dtypes
+from tinygrad.errors import ShapeError, error_text
+from tinygrad.helpers import TRAINING, make_tuple, prod
+from tinygrad.nn import datasets as datasets, optim as optim, state as state
+from tinygrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tinygrad.dtype import DType
+
+__all__ = [
+    "BatchNorm", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Embedding",
+    "GroupNorm", "InstanceNorm", "LSTMCell", "LayerNorm", "LayerNorm2d", "Linear", "RMSNorm", "datasets", "optim",
+    "state",
+]  # fmt: skip
+
+
+class LayerShapeError(ShapeError, AssertionError):
+    """An input whose shape a layer cannot take; an AssertionError too, for programs that handle that."""
+
+
+def _uniform(shape: Sequence[int], fan_in: int) -> Tensor:
+    """Draw a parameter from U(-b, b), b = 1/sqrt(fan_in); a layer without inputs has nothing to scale by: zeros."""
+    if fan_in == 0:
+        return Tensor.zeros(*shape)
+    bound = 1 / math.sqrt(fan_in)
+    return Tensor.uniform(*shape, low=-bound, high=bound)
+
+
+class Linear:
+    """Affine map of the last axis: x @ weight.T + bias.
+
+    Attributes:
+        weight: Shape (out_features, in_features), from U(1/sqrt(in_features)).
+        bias: Shape (out_features,), from the same distribution, or None.
+
+    Raises:
+        RuntimeError: On the call, when the last axis of x is not ``in_features`` long.
+
+    Example:
+        >>> Linear(20, 30)(Tensor.rand(128, 20)).shape
+        (128, 30)
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        self.weight = _uniform((out_features, in_features), in_features)
+        self.bias = _uniform((out_features,), in_features) if bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map x of shape (..., in_features) to (..., out_features)."""
+        return x.linear(self.weight.transpose(), self.bias)
+
+
+class Conv2d:
+    """Convolution over the axes after the second one; two of them, unless ``kernel_size`` is a tuple of another length.
+
+    Args:
+        in_channels: Length of axis 1 of the input.
+        out_channels: Length of axis 1 of the output.
+        kernel_size: One length for both axes, or one for each.
+        stride: Step of the window, one number or one for each axis.
+        padding: Zeros on both sides, one number, one for each axis, or flat (before, after) pairs, last axis first;
+            or "same": as many as keep the size, the odd one behind, as in torch.
+        dilation: Distance between the taps of the kernel.
+        groups: Number of independent parts that the channels are cut into.
+        bias: Whether a value per output channel is added.
+
+    Attributes:
+        weight: Shape (out_channels, in_channels // groups, *kernel_size), from U(1/sqrt(in_channels * taps)).
+        bias: Shape (out_channels,), from the same distribution, or None.
+
+    Raises:
+        ValueError: Another string as padding, or "same" with a stride.
+        AssertionError: On the call, when the channels do not fit.
+
+    Example:
+        >>> Conv2d(3, 8, 5, padding="same")(Tensor.rand(1, 3, 32, 32)).shape
+        (1, 8, 32, 32)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] | str = 0,
+        dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        self.kernel_size: tuple[int, ...] = make_tuple(kernel_size, 2)
+        self.stride, self.dilation, self.groups = stride, dilation, groups
+        self.padding = self._same_padding(padding) if isinstance(padding, str) else padding
+        fan_in = in_channels * prod(self.kernel_size)
+        self.weight = _uniform(self._weight_shape(in_channels, out_channels), fan_in)
+        self.bias = _uniform((out_channels,), fan_in) if bias else None
+
+    def _same_padding(self, padding: str) -> tuple[int, ...]:
+        if padding.lower() != "same":
+            raise ValueError(f'{type(self).__name__}: padding must be numbers or "same", not {padding!r}')
+        if any(step != 1 for step in make_tuple(self.stride, len(self.kernel_size))):
+            raise ValueError(
+                f'{type(self).__name__}: padding="same" needs stride 1, not {self.stride}: with a stride the output '
+                "is smaller than the input, so give the padding in numbers"
+            )
+        dilation = make_tuple(self.dilation, len(self.kernel_size))
+        totals = [d * (k - 1) for d, k in zip(dilation, self.kernel_size, strict=True)]
+        return tuple(side for total in reversed(totals) for side in (total // 2, total - total // 2))
+
+    def _weight_shape(self, in_channels: int, out_channels: int) -> tuple[int, ...]:
+        return (out_channels, in_channels // self.groups, *self.kernel_size)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Convolve x of shape (N, in_channels, *spatial)."""
+        return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding)
+
+
+def Conv1d(  # noqa: N802  # a layer like the others, though it needs no class of its own
+    in_channels: int,
+    out_channels: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int | str = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    bias: bool = True,
+) -> Conv2d:
+    """Return a ``Conv2d`` with a kernel of one axis, for inputs of shape (N, in_channels, length)."""
+    return Conv2d(in_channels, out_channels, (kernel_size,), stride, padding, dilation, groups, bias)
+
+
+class ConvTranspose2d(Conv2d):
+    """Transposed convolution: the map that takes an output of ``Conv2d`` back to the size of its input.
+
+    Args:
+        in_channels: Length of axis 1 of the input.
+        out_channels: Length of axis 1 of the output.
+        kernel_size: One length for both axes, or one for each.
+        stride: Step between the places where the kernel is added.
+        padding: What is cut off on both sides.
+        output_padding: What is added behind each axis, to choose among the sizes that one stride can come from.
+        dilation: Distance between the taps of the kernel.
+        groups: Number of independent parts that the channels are cut into.
+        bias: Whether a value per output channel is added.
+
+    Attributes:
+        weight: Shape (in_channels, out_channels // groups, *kernel_size), from U(1/sqrt(in_channels * taps)).
+        bias: Shape (out_channels,), from the same distribution, or None.
+
+    Raises:
+        ValueError: As ``Conv2d``.
+        AssertionError: On the call, when the channels do not fit.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] | str = 0,
+        output_padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+        self.output_padding = output_padding
+
+    def _weight_shape(self, in_channels: int, out_channels: int) -> tuple[int, ...]:
+        return (in_channels, out_channels // self.groups, *self.kernel_size)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the transposed convolution to x of shape (N, in_channels, *spatial)."""
+        return x.conv_transpose2d(
+            self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding, self.output_padding
+        )
+
+
+def ConvTranspose1d(  # noqa: N802  # a layer like the others, though it needs no class of its own
+    in_channels: int,
+    out_channels: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int | str = 0,
+    output_padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    bias: bool = True,
+) -> ConvTranspose2d:
+    """Return a ``ConvTranspose2d`` with a kernel of one axis, for inputs of shape (N, in_channels, length)."""
+    return ConvTranspose2d(
+        in_channels, out_channels, (kernel_size,), stride, padding, output_padding, dilation, groups, bias
+    )
+
+
+class BatchNorm:
+    """Normalise each channel (axis 1) over the batch and all other axes, then scale and shift it.
+
+    With ``TRAINING`` on, the statistics are those of the batch, and the running ones move towards them:
+    running = (1 - momentum) * running + momentum * batch, with the unbiased variance. With it off, the running ones are
+    used, or those of the batch when ``track_running_stats`` is False. The moves are lazy: they are computed with the
+    optimiser's step (which realizes the tensors that are no parameters), or by realizing ``running_mean`` itself.
+
+    Attributes:
+        weight: Ones, shape (sz,), or None without ``affine``.
+        bias: Zeros, shape (sz,), or None without ``affine``.
+        num_batches_tracked: Zero-dimensional int64; how many batches the running statistics have seen.
+        running_mean: Zeros, shape (sz,); only with ``track_running_stats``.
+        running_var: Ones, shape (sz,); only with ``track_running_stats``.
+
+    Raises:
+        ZeroDivisionError: In training, when a channel has one element, so that its variance is not defined.
+
+    Source: Ioffe and Szegedy, "Batch Normalization", 2015, arXiv:1502.03167.
+    """
+
+    def __init__(
+        self, sz: int, eps: float = 1e-5, affine: bool = True, track_running_stats: bool = True, momentum: float = 0.1
+    ) -> None:
+        self.eps, self.track_running_stats, self.momentum = eps, track_running_stats, momentum
+        self.weight = Tensor.ones(sz) if affine else None
+        self.bias = Tensor.zeros(sz) if affine else None
+        self.num_batches_tracked = Tensor.zeros(dtype=dtypes.int64).is_param_(False)
+        if track_running_stats:
+            self.running_mean = Tensor.zeros(sz).is_param_(False)
+            self.running_var = Tensor.ones(sz).is_param_(False)
+
+    def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (mean, variance) of shape (sz,) that normalise x: those of the batch in training, else the running."""
+        if self.track_running_stats and not TRAINING:
+            return self.running_mean, self.running_var
+        axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+        mean = x.mean(axis=axes)
+        centred = x - mean.reshape(1, -1, *(1,) * (x.ndim - 2))
+        return mean, centred.square().mean(axis=axes)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normalise x of shape (N, sz, ...)."""
+        mean, var = self.calc_stats(x)
+        if self.track_running_stats and TRAINING:
+            self._track(x, mean.detach(), var.detach())
+        return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
+
+    def _track(self, x: Tensor, mean: Tensor, var: Tensor) -> None:
+        numel, channels = x.numel(), x.shape[1]
+        if numel == channels:
+            raise ZeroDivisionError(
+                f"BatchNorm: an input of shape {x.shape} has one element per channel, whose variance is not defined; "
+                "train with more than one sample"
+            )
+        unbiased = var * (numel / (numel - channels))
+        for running, batch in ((self.running_mean, mean), (self.running_var, unbiased)):
+            moved = (1 - self.momentum) * running + self.momentum * batch
+            running.assign(moved.cast(running.dtype))
+        self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+
+
+BatchNorm2d = BatchNorm3d = BatchNorm
+
+
+class GroupNorm:
+    """Normalise each sample over groups of channels (axis 1), then scale and shift each channel.
+
+    Attributes:
+        weight: Ones, shape (num_channels,), or None without ``affine``.
+        bias: Zeros, shape (num_channels,), or None without ``affine``.
+
+    Raises:
+        ValueError: ``num_groups`` does not divide ``num_channels``.
+
+    Source: Wu and He, "Group Normalization", 2018, arXiv:1803.08494.
+    """
+
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+        if num_groups <= 0 or num_channels % num_groups != 0:
+            raise ValueError(f"GroupNorm: {num_channels} channels cannot be cut into {num_groups} groups of one size")
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.weight = Tensor.ones(num_channels) if affine else None
+        self.bias = Tensor.zeros(num_channels) if affine else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normalise x of shape (N, num_channels, ...)."""
+        if x.ndim < 2 or x.shape[1] != self.num_channels:
+            summary = f"expected an input with {self.num_channels} channels in axis 1, got shape {x.shape}"
+            raise LayerShapeError(error_text(type(self).__name__, summary, {"input": x}))
+        groups = x.reshape(x.shape[0], self.num_groups, prod(x.shape[1:]) // self.num_groups)
+        normal = groups.layernorm(axis=-1, eps=self.eps).reshape(x.shape)
+        if self.weight is None or self.bias is None:
+            return normal
+        per_channel = (1, -1, *(1,) * (x.ndim - 2))
+        return normal * self.weight.reshape(per_channel) + self.bias.reshape(per_channel)
+
+
+class InstanceNorm(GroupNorm):
+    """Normalise each channel (axis 1) of each sample over its remaining axes, then scale and shift it.
+
+    Attributes:
+        weight: Ones, shape (num_features,), or None without ``affine``.
+        bias: Zeros, shape (num_features,), or None without ``affine``.
+
+    Raises:
+        ValueError: On the call, when axis 1 of x is not ``num_features`` long.
+
+    Source: Ulyanov, Vedaldi and Lempitsky, "Instance Normalization", 2016, arXiv:1607.08022.
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True) -> None:
+        super().__init__(num_features, num_features, eps, affine)
+
+
+class LayerNorm:
+    """Normalise over the trailing axes of shape ``normalized_shape``, then scale and shift each element.
+
+    Attributes:
+        weight: Ones of shape ``normalized_shape``, or None without ``elementwise_affine``.
+        bias: Zeros of shape ``normalized_shape``, or None without ``elementwise_affine``.
+
+    Raises:
+        AssertionError: On the call, when the trailing axes of x have another shape.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization", 2016, arXiv:1607.06450.
+    """
+
+    def __init__(
+        self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True
+    ) -> None:
+        self.normalized_shape: tuple[int, ...] = make_tuple(normalized_shape, 1)
+        self.axis = tuple(range(-len(self.normalized_shape), 0))
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
+        self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normalise x of shape (..., *normalized_shape)."""
+        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
+            summary = f"expected an input whose trailing axes have shape {self.normalized_shape}, got shape {x.shape}"
+            raise LayerShapeError(error_text(type(self).__name__, summary, {"input": x}))
+        normal = x.layernorm(axis=self.axis, eps=self.eps)
+        if self.weight is None or self.bias is None:
+            return normal
+        return normal * self.weight + self.bias
+
+
+class LayerNorm2d(LayerNorm):
+    """``LayerNorm`` over the channels (axis 1) of images of shape (N, C, H, W), at each pixel."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normalise x of shape (N, C, H, W) over C."""
+        return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class RMSNorm:
+    """Divide each row by its root mean square, then scale it: x * rsqrt(mean(x * x) + eps) * weight.
+
+    The quotient is computed in float32, whatever the dtype of x, and cast back before it is scaled.
+
+    Attributes:
+        weight: Ones, shape (dim,), or None without ``elementwise_affine``.
+
+    Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv:1910.07467.
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-6, elementwise_affine: bool = True) -> None:
+        self.eps = eps
+        self.weight = Tensor.ones(dim) if elementwise_affine else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normalise x over its last axis."""
+        wide = x.float()
+        normal = (wide * (wide.square().mean(axis=-1, keepdim=True) + self.eps).rsqrt()).cast(x.dtype)
+        return normal if self.weight is None else normal * self.weight
+
+
+class Embedding:
+    """Rows of a table, chosen by integers; an index outside the table, negative ones too, gives a row of zeros.
+
+    Attributes:
+        weight: Shape (vocab_size, embed_size), from ``Tensor.glorot_uniform``.
+
+    Raises:
+        TypeError: On the call, when the indices are not integers.
+
+    Example:
+        >>> Embedding(100, 8)(Tensor([[1, 2, 3]])).shape
+        (1, 3, 8)
+    """
+
+    def __init__(self, vocab_size: int, embed_size: int) -> None:
+        self.vocab_size, self.embed_size = vocab_size, embed_size
+        self.weight = Tensor.glorot_uniform(vocab_size, embed_size)
+
+    def __call__(self, idx: Tensor) -> Tensor:
+        """Map indices of any shape to rows of shape (*idx.shape, embed_size)."""
+        if not dtypes.is_int(idx.dtype):
+            raise TypeError(f"Embedding: indices must be integers, not {idx.dtype}; use idx.cast(dtypes.int32)")
+        if not dtypes.is_unsigned(idx.dtype):
+            # An index of a tensor counts from the end when it is negative; here it is out of range like any other.
+            # The cast makes room for vocab_size, which an int8 may not hold.
+            idx = idx.cast(_at_least_int32(idx.dtype))
+            idx = (idx < 0).where(self.vocab_size, idx)
+        return self.weight[idx]
+
+
+def _at_least_int32(dtype: DType) -> DType:
+    return dtype if dtype in (dtypes.int32, dtypes.int64) else dtypes.int32
+
+
+class LSTMCell:
+    """One step of a long short-term memory; the four gates are stacked in the order input, forget, cell, output.
+
+    Attributes:
+        weight_ih: Shape (4 * hidden_size, input_size), from U(1/sqrt(hidden_size)).
+        weight_hh: Shape (4 * hidden_size, hidden_size), from U(1/sqrt(hidden_size)).
+        bias_ih: Zeros, shape (4 * hidden_size,), or None without ``bias``.
+        bias_hh: Zeros, shape (4 * hidden_size,), or None without ``bias``.
+
+    Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997, with the forget gate of Gers et al., 2000.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        self.hidden_size = hidden_size
+        self.weight_ih = _uniform((4 * hidden_size, input_size), hidden_size)
+        self.weight_hh = _uniform((4 * hidden_size, hidden_size), hidden_size)
+        self.bias_ih = Tensor.zeros(4 * hidden_size) if bias else None
+        self.bias_hh = Tensor.zeros(4 * hidden_size) if bias else None
+
+    def __call__(self, x: Tensor, hc: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """Advance the state by x.
+
+        Args:
+            x: Shape (N, input_size).
+            hc: Hidden and cell state, each of shape (N, hidden_size); zeros when None.
+
+        Returns:
+            The new (hidden, cell).
+        """
+        if hc is None:
+            zeros = Tensor.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device)
+            hc = (zeros, zeros)
+        hidden, cell = hc
+        stacked = x.linear(self.weight_ih.transpose(), self.bias_ih)
+        stacked = stacked + hidden.linear(self.weight_hh.transpose(), self.bias_hh)
+        i, f, g, o = stacked.chunk(4, dim=1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        hidden = o.sigmoid() * cell.tanh()
+        # The state is read several times by the next step: stored once, it is not computed again by each reader.
+        return hidden.contiguous(), cell.contiguous()

@@ -1,0 +1,440 @@
+"""Optimisers: from the gradients of parameters to lazy in-place updates of the parameters.
+
+In:   parameters whose ``grad`` was filled by ``backward``.
+Out:  ``schedule_step`` assigns every update lazily and returns the tensors to realize; ``step`` realizes them at once.
+Why:  a step is a graph like any other. The new state and the new parameter are expressions over the old ones, so
+      the scheduler can write m, v and p of one parameter in one kernel, and a step runs inside a TinyJit as it is.
+
+Two families cover all: ``LARS`` (with ``SGD`` and ``Muon``) moves along the gradient or its running sum, ``LAMB`` (with
+``Adam`` and ``AdamW``) along the mean of the gradient over the root of its mean square.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tinygrad.dtype import dtypes, least_upper_dtype, to_dtype
+from tinygrad.helpers import FUSE_OPTIM, TRAINING, dedup, getenv
+from tinygrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["LAMB", "LARS", "SGD", "Adam", "AdamW", "Muon", "Optimizer", "OptimizerGroup"]
+
+
+class Optimizer:
+    """What all optimisers share: the parameters, the learning rate and the life cycle of a step.
+
+    A subclass defines ``_step``. With ``fused`` its lists hold one flat tensor in which all parameters lie one after
+    the other; without, one entry for each parameter.
+
+    Args:
+        params: Tensors to update. Those with ``is_param`` False are buffers: they are only realized with the step.
+        lr: Learning rate, at least 0.
+        device: Where the state lives; the device of the first parameter when None.
+        fused: Whether all parameters are updated as one flat tensor; the context variable FUSE_OPTIM when None.
+
+    Attributes:
+        params: The parameters, each once.
+        buffers: The other tensors, each once.
+        lr: Tensor of shape (1,), or without axes when the environment sets CONST_LR; ``lr.assign`` changes it.
+        device: Device of the state.
+        fused: Whether one flat update is made.
+        param_dtype: Dtype of the state, from the environment variable OPTIM_DTYPE (float32).
+
+    Raises:
+        AssertionError: No tensor to train.
+        ValueError: A negative learning rate.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float,
+        device: str | tuple[str, ...] | None = None,
+        fused: bool | None = None,
+    ) -> None:
+        name = type(self).__name__
+        if lr < 0:
+            raise ValueError(f"{name}: the learning rate must not be negative, got {lr}")
+        tensors = dedup(list(params))
+        self.params: list[Tensor] = [t for t in tensors if t.is_param]
+        self.buffers: list[Tensor] = [t for t in tensors if not t.is_param]
+        if not self.params:
+            raise AssertionError(
+                f"{name}: none of the {len(tensors)} tensors has is_param set, so there is none to train"
+            )
+        self.device = self.params[0].device if device is None else device
+        self.fused = bool(FUSE_OPTIM.value) if fused is None else bool(fused)
+        self.param_dtype = to_dtype(getenv("OPTIM_DTYPE", "float32"))
+        self._sizes = [int(p.numel()) for p in self.params]
+        # At least float32: a rate of 1e-4 times a small gradient vanishes in half precision.
+        lr_dtype = least_upper_dtype(dtypes.default_float, dtypes.float32)
+        if getenv("CONST_LR", 0):
+            self.lr = Tensor(lr, dtype=lr_dtype)
+        else:
+            self.lr = Tensor([lr], device=self.device, dtype=lr_dtype)
+        self.lr.is_param_(False)
+
+    def _new_state(self) -> list[Tensor]:
+        """Return zeros for one state variable: a flat one when fused, else one in the shape of each parameter."""
+        if self.fused:
+            flat = Tensor.zeros(sum(self._sizes), dtype=self.param_dtype, device=self.device)
+            return [flat.is_param_(False)]
+        return [self._zeros_for(p).is_param_(False) for p in self.params]
+
+    def _zeros_for(self, param: Tensor) -> Tensor:
+        if isinstance(self.device, tuple) and self.device == param.device:
+            return param.zeros_like(dtype=self.param_dtype)  # keeps the sharding of the parameter
+        return Tensor.zeros(*param.shape, dtype=self.param_dtype, device=self.device)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients, so that the next ``backward`` does not add to them."""
+        for param in self.params:
+            param.grad = None
+
+    def step(self) -> None:
+        """Update the parameters: ``schedule_step``, then one realize.
+
+        Raises:
+            RuntimeError: TRAINING is off.
+            AssertionError: A parameter has no gradient.
+        """
+        Tensor.realize(*self.schedule_step())
+
+    def schedule_step(self) -> list[Tensor]:
+        """Assign all updates without running anything.
+
+        Returns:
+            Every tensor that the step changes, to be realized: state, parameters, buffers and the learning rate.
+
+        Raises:
+            RuntimeError: TRAINING is off.
+            AssertionError: A parameter has no gradient.
+        """
+        if not TRAINING:
+            raise RuntimeError(
+                f"{type(self).__name__}: TRAINING must be enabled for a step; run it within `with Context(TRAINING=1):`"
+            )
+        grads = [self._gradient(index, param) for index, param in enumerate(self.params)]
+        params = [param.detach().to(self.device) for param in self.params]
+        if self.fused:
+            params, grads = [_concatenate(params)], [_concatenate(grads)]
+        updates, extra = self._step(params, grads)
+        if self.fused:
+            updates = self._pieces(updates[0])
+        for param, update in zip(self.params, updates, strict=True):
+            self._apply_update(param, update)
+        rate = [] if self.lr.device is None else [self.lr]
+        return [*extra, *self.params, *self.buffers, *rate]
+
+    def _gradient(self, index: int, param: Tensor) -> Tensor:
+        if param.grad is None:
+            raise AssertionError(
+                f"{type(self).__name__}: parameter {index} of shape {param.shape} has no gradient; call backward() on "
+                "a loss that depends on it, or leave it out with is_param_(False)"
+            )
+        # The state is kept in param_dtype, and a square of a half gradient may overflow: widen first.
+        grad = param.grad.detach().to(self.device)
+        return grad.cast(least_upper_dtype(grad.dtype, self.param_dtype))
+
+    def _pieces(self, flat: Tensor) -> list[Tensor]:
+        """Cut a flat tensor of all parameters into one tensor in the shape of each."""
+        pieces = flat.split(self._sizes)
+        return [piece.reshape(param.shape) for piece, param in zip(pieces, self.params, strict=True)]
+
+    def _trust_ratio(self, param: Tensor, divisor: Tensor, scale: float, decay: float) -> Tensor:
+        """Return scale * norm(p) / (norm(d) + decay * norm(p)) for each parameter, 1 where one of the norms is 0."""
+        if not self.fused:
+            return _ratio(param, divisor, scale, decay)
+        pairs = zip(self._pieces(param), self._pieces(divisor), strict=True)
+        ratios = [
+            _ratio(p, d, scale, decay).reshape(1).expand(size) for (p, d), size in zip(pairs, self._sizes, strict=True)
+        ]
+        return _concatenate(ratios)
+
+    def _step(self, params: list[Tensor], grads: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return what is to be subtracted from each of ``params``, and the state tensors that were assigned."""
+        raise NotImplementedError(f"{type(self).__name__} does not define _step")
+
+    def _apply_update(self, param: Tensor, update: Tensor) -> None:
+        """Assign param - update to the parameter, lazily."""
+        param.assign((param.detach() - update.to(param.device)).cast(param.dtype))
+
+
+class OptimizerGroup(Optimizer):
+    """Several optimisers that step together, each with parameters of its own.
+
+    Attributes:
+        optimizers: The optimisers; ``group[i]`` is the i-th.
+        params: The parameters of all.
+        buffers: The buffers of all.
+    """
+
+    def __init__(self, *optimizers: Optimizer) -> None:
+        self.optimizers = optimizers
+        self.params = [param for optimizer in optimizers for param in optimizer.params]
+        self.buffers = [buffer for optimizer in optimizers for buffer in optimizer.buffers]
+
+    def __getitem__(self, index: int) -> Optimizer:
+        """Return one of the optimisers."""
+        return self.optimizers[index]
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+    def schedule_step(self) -> list[Tensor]:
+        """Assign the updates of all optimisers and return the tensors to realize."""
+        return [tensor for optimizer in self.optimizers for tensor in optimizer.schedule_step()]
+
+
+class LARS(Optimizer):
+    """Gradient descent with momentum, whose rate is scaled for each parameter by the ratio of its norms.
+
+    With gradient g, decay w and r = tcoef * norm(p) / (norm(g) + w * norm(p)), or 1 when tcoef or a norm is 0::
+
+        pre_wd:            g += w * p
+        classic:           g *= r * lr
+        momentum:          b = momentum * b + g;  g = g + momentum * b if nesterov else b
+        ns_coefficients:   g = newton_schulz(g as a matrix)
+        not classic:       g *= r * lr
+        not pre_wd:        g += w * lr * p
+        p -= g
+
+    Attributes:
+        b: Running sum of the gradients, one tensor for each parameter; empty without momentum.
+
+    Raises:
+        ValueError: A negative momentum.
+        AssertionError: Newton-Schulz on parameters that are fused into one.
+
+    Source: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017, arXiv:1708.03888.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-4,
+        ns_steps: int = 0,
+        ns_coefficients: Sequence[float] | None = None,
+        nesterov: bool = False,
+        classic: bool = True,
+        pre_wd: bool = True,
+        tcoef: float = 0.001,
+        device: str | tuple[str, ...] | None = None,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(params, lr, device, fused)
+        if momentum < 0:
+            raise ValueError(f"momentum must not be negative, got {momentum}")
+        if self.fused and ns_coefficients is not None:
+            raise AssertionError("Newton-Schulz works on the matrix of each parameter, so it cannot be fused")
+        self.momentum, self.wd, self.nesterov, self.classic = momentum, weight_decay, nesterov, classic
+        self.pre_wd, self.tcoef = pre_wd, tcoef
+        self.ns_steps, self.ns_coefficients = ns_steps, ns_coefficients
+        self.b = self._new_state() if momentum else []
+
+    def _step(self, params: list[Tensor], grads: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        updates = []
+        for index, (param, raw) in enumerate(zip(params, grads, strict=True)):
+            rate = self.lr.to(raw.device)
+            if self.tcoef != 0:
+                rate = rate * self._trust_ratio(param, raw, self.tcoef, self.wd)
+            grad = raw + self.wd * param if self.pre_wd and self.wd else raw
+            if self.classic:
+                grad = grad * rate
+            if self.momentum:
+                grad = self._accumulate(self.b[index], grad)
+            if self.ns_coefficients is not None:
+                matrix = grad.reshape(grad.shape[0], -1)
+                grad = matrix.newton_schulz(self.ns_steps, tuple(self.ns_coefficients)).reshape(grad.shape)
+            if not self.classic:
+                grad = grad * rate
+            if self.wd and not self.pre_wd:
+                grad = grad + self.wd * self.lr.to(raw.device) * param
+            updates.append(grad)
+        return updates, self.b
+
+    def _accumulate(self, state: Tensor, grad: Tensor) -> Tensor:
+        """Add the gradient to the running sum, lazily, and return the direction to move in."""
+        total = self.momentum * state + grad
+        state.assign(total.cast(state.dtype))
+        return grad + self.momentum * total if self.nesterov else total
+
+
+def SGD(  # noqa: N802  # named as the optimiser that it makes
+    params: Iterable[Tensor],
+    lr: float = 0.001,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    classic: bool = False,
+    device: str | tuple[str, ...] | None = None,
+    fused: bool | None = None,
+) -> LARS:
+    """Return stochastic gradient descent: ``LARS`` without the trust ratio.
+
+    With ``classic`` the gradient is scaled by the rate before it is added to the momentum, as in the paper; without,
+    the sum is scaled, as in torch. They differ once the rate changes.
+
+    Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
+    """
+    return LARS(
+        params,
+        lr,
+        momentum,
+        weight_decay,
+        0,
+        None,
+        nesterov,
+        classic,
+        pre_wd=True,
+        tcoef=0.0,
+        device=device,
+        fused=fused,
+    )
+
+
+def Muon(  # noqa: N802  # named as the optimiser that it makes
+    params: Iterable[Tensor],
+    lr: float = 0.001,
+    momentum: float = 0.95,
+    weight_decay: float = 0.1,
+    ns_steps: int = 5,
+    ns_coefficients: Sequence[float] = (3.4445, -4.775, 2.0315),
+    nesterov: bool = True,
+    device: str | tuple[str, ...] | None = None,
+    fused: bool | None = None,
+) -> LARS:
+    """Return Muon: momentum whose matrix is made orthogonal by Newton-Schulz, with the decay after it.
+
+    Source: K. Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024.
+    """
+    return LARS(
+        params,
+        lr,
+        momentum,
+        weight_decay,
+        ns_steps,
+        ns_coefficients,
+        nesterov,
+        classic=False,
+        pre_wd=False,
+        tcoef=0.0,
+        device=device,
+        fused=fused,
+    )
+
+
+class LAMB(Optimizer):
+    """Adam, whose rate is scaled for each parameter by the ratio of its norm to the norm of its update.
+
+    With gradient g, decay w and step t = 1, 2, ...::
+
+        m = b1 * m + (1 - b1) * g;      v = b2 * v + (1 - b2) * g * g
+        u = (m / (1 - b1**t)) / (sqrt(v / (1 - b2**t)) + eps) + w * p
+        p -= lr * r * u                 r = norm(p) / norm(u), or 1 when a norm is 0 or with adam
+
+    Attributes:
+        m: Running mean of the gradient, one tensor for each parameter.
+        v: Running mean of its square.
+        b1_t: b1**t, shape (1,).
+        b2_t: b2**t, shape (1,).
+
+    Raises:
+        ValueError: A negative weight decay.
+
+    Source: You et al., "Large Batch Optimization for Deep Learning", 2019, arXiv:1904.00962.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        adam: bool = False,
+        device: str | tuple[str, ...] | None = None,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(params, lr, device, fused)
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay must not be negative, got {weight_decay}")
+        self.b1, self.b2, self.eps, self.wd, self.adam = b1, b2, eps, weight_decay, adam
+        # The powers are tensors and not numbers: a replayed graph has to advance them.
+        self.b1_t, self.b2_t = (
+            Tensor.ones(1, dtype=dtypes.float32, device=self.device).is_param_(False) for _ in (b1, b2)
+        )
+        self.m, self.v = self._new_state(), self._new_state()
+
+    def _step(self, params: list[Tensor], grads: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        self.b1_t.assign(self.b1_t * self.b1)
+        self.b2_t.assign(self.b2_t * self.b2)
+        updates = []
+        for param, grad, mean, square in zip(params, grads, self.m, self.v, strict=True):
+            # Expressions over the old state, used by the update and by the assignments: one kernel may write all.
+            new_mean = self.b1 * mean + (1.0 - self.b1) * grad
+            new_square = self.b2 * square + (1.0 - self.b2) * (grad * grad)
+            update = (new_mean / (1.0 - self.b1_t)) / ((new_square / (1.0 - self.b2_t)).sqrt() + self.eps)
+            if self.wd:
+                update = update + self.wd * param
+            mean.assign(new_mean.cast(mean.dtype))
+            square.assign(new_square.cast(square.dtype))
+            rate = self.lr.to(grad.device)
+            if not self.adam:
+                rate = rate * self._trust_ratio(param, update, 1.0, 0.0)
+            updates.append(rate * update)
+        return updates, [self.b1_t, self.b2_t, *self.m, *self.v]
+
+
+def Adam(  # noqa: N802  # named as the optimiser that it makes
+    params: Iterable[Tensor],
+    lr: float = 0.001,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    device: str | tuple[str, ...] | None = None,
+    fused: bool | None = None,
+) -> LAMB:
+    """Return Adam: ``LAMB`` without the trust ratio and without weight decay.
+
+    Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014, arXiv:1412.6980.
+    """
+    return LAMB(params, lr, b1, b2, eps, 0.0, adam=True, device=device, fused=fused)
+
+
+def AdamW(  # noqa: N802  # named as the optimiser that it makes
+    params: Iterable[Tensor],
+    lr: float = 0.001,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+    device: str | tuple[str, ...] | None = None,
+    fused: bool | None = None,
+) -> LAMB:
+    """Return Adam with decoupled weight decay: ``LAMB`` without the trust ratio.
+
+    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017, arXiv:1711.05101.
+    """
+    return LAMB(params, lr, b1, b2, eps, weight_decay, adam=True, device=device, fused=fused)
+
+
+def _concatenate(tensors: list[Tensor]) -> Tensor:
+    flat = [tensor.flatten() for tensor in tensors]
+    return flat[0].cat(*flat[1:]) if len(flat) > 1 else flat[0]
+
+
+def _ratio(param: Tensor, divisor: Tensor, scale: float, decay: float) -> Tensor:
+    param_norm = param.float().square().sum().sqrt()
+    other_norm = divisor.float().square().sum().sqrt()
+    both = (param_norm > 0) & (other_norm > 0)
+    # The divisor is made 1 where the ratio is not used, so that no 0 / 0 is computed.
+    return both.where(scale * param_norm / both.where(other_norm + decay * param_norm, 1.0), 1.0)
