@@ -123,7 +123,9 @@ def shape_from_uop(u: UOp) -> tuple[Any, ...] | None:
     if op in SHAPELESS_OPS:
         return None
     match op:
-        case Ops.CONST | Ops.RANGE | Ops.SPECIAL:
+        case Ops.SPECIAL:
+            return (src[0].ssimplify(),) if u.arg == "iota" else ()
+        case Ops.CONST | Ops.RANGE:
             return ()
         case Ops.BUFFER | Ops.PARAM:
             return u.arg.shape

@@ -634,6 +634,14 @@ class UOp(RandMixin):
         return UOp(Ops.SPECIAL, dtype, (sint_to_uop(end, dtype),), name)
 
     @staticmethod
+    def iota(n: sint) -> UOp:
+        """Return the tensor-level primitive behind arange: 0, 1, ..., n - 1, weakint, without a device.
+
+        The scheduler turns it into the loop variable itself, so it never exists in memory.
+        """
+        return UOp(Ops.SPECIAL, dtypes.weakint, (sint_to_uop(n),), "iota")
+
+    @staticmethod
     def param(
         slot: int,
         dtype: DType,
