@@ -1,11 +1,11 @@
 """A cache on disk that several processes and threads share: tables of key -> value in one sqlite file.
 
 In:   a table name, a key (str, int, or a dict of columns), a value.
-Out:  the value that was stored, or None. A cache may forget: a file that cannot be written, a damaged row or a full disk
-      is a miss, never an error. A damaged file is replaced by an empty one.
+Out:  the value that was stored, or None. A cache may forget: a file that cannot be written, a damaged row or a full
+      disk is a miss, never an error. A damaged file is replaced by an empty one.
 
-bytes are stored as they are. Other values are pickled, and loaded with an unpickler that knows only plain containers and
-types of this package, so that a manipulated row cannot call anything else.
+bytes are stored as they are. Other values are pickled, and loaded with an unpickler that knows only plain containers
+and types of this package, so that a manipulated row cannot call anything else.
 """
 
 from __future__ import annotations
@@ -27,6 +27,15 @@ from tinygrad.settings import CACHELEVEL, getenv
 if TYPE_CHECKING:
     import sqlite3
 
+__all__ = [
+    "VERSION",
+    "db_connection",
+    "diskcache",
+    "diskcache_clear",
+    "diskcache_get",
+    "diskcache_put",
+]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 Key: TypeAlias = str | int | Mapping[str, Any]
@@ -43,6 +52,16 @@ _RAW, _PICKLED = b"B", b"P"
 _SQLITE_CORRUPT, _SQLITE_NOTADB = 11, 26
 
 
+class _Holder:
+    """Closes a thread's connection when the thread ends."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
+
+
 class _State:
     """The connections of this process; sqlite objects must not cross threads or forks."""
 
@@ -51,6 +70,7 @@ class _State:
         self.lock = threading.Lock()
         self.generation = 0  # counts replacements of a damaged file
         self.rebuilt = False
+        self.locked_until = 0.0
         self.stored_bytes = _CHECK_EVERY
         self.inherited: list[Any] = []
 
@@ -75,24 +95,22 @@ def db_connection() -> sqlite3.Connection:
     """
     local = _state.local
     wanted = (CACHEDB, _state.generation)
-    connection: sqlite3.Connection | None = getattr(local, "connection", None)
-    if connection is not None and local.opened == wanted:
-        return connection
-    if connection is not None:
-        connection.close()
-        local.connection = None
-    local.connection, local.opened, local.tables = _open(CACHEDB), wanted, set()
-    return local.connection  # type: ignore[no-any-return]
+    holder: _Holder | None = getattr(local, "holder", None)
+    if holder is None or local.opened != wanted:
+        local.holder = holder = None  # closes the old file
+        local.holder = holder = _Holder(_open(CACHEDB))
+        local.opened, local.tables = wanted, set()
+    return holder.connection
 
 
 def _open(path: str) -> sqlite3.Connection:
     import sqlite3
 
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        # Readers do not wait for a writer, and a commit does not wait for the disk; a crash loses the last entries alone.
+        # Readers do not wait for a writer, a commit does not wait for the disk; a crash loses the last entries alone.
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -133,6 +151,9 @@ def _attempt(action: Callable[[sqlite3.Connection], R], otherwise: R) -> R:
         try:
             return action(db_connection())
         except sqlite3.DatabaseError as error:
+            if "locked" in str(error):
+                # Somebody holds the file for long: do not wait for it again on every entry.
+                _state.locked_until = time.monotonic() + 30
             if not (_is_damage(error) and _replace_damaged_file()):
                 return otherwise
         except (sqlite3.Error, OSError):
@@ -155,10 +176,6 @@ def _table_name(table: str) -> str:
     if not re.fullmatch(r"\w+", table):
         raise ValueError(f"diskcache: {table!r} cannot be the name of a table; use letters, digits and _")
     return f"{table}_{VERSION}"
-
-
-def _is_missing_table(error: Exception) -> bool:
-    return "no such table" in str(error) or "no such column" in str(error)
 
 
 def diskcache_get(table: str, key: Key) -> Any:
@@ -187,26 +204,31 @@ def diskcache_put(table: str, key: Key, val: Any, prepickled: bool = False) -> A
     """
     if CACHELEVEL.get() < 1:
         return val
+    import sqlite3
+
     name, columns = _table_name(table), _columns(key)
     blob = _PICKLED + val if prepickled else _encode(val)
     names = ", ".join(f'"{column}"' for column in columns)
+    create = f'CREATE TABLE IF NOT EXISTS "{name}" ({names}, val BLOB, stamp INTEGER, PRIMARY KEY ({names}))'
     insert = f'REPLACE INTO "{name}" ({names}, val, stamp) VALUES ({"?, " * len(columns)}?, ?)'
 
     def write(connection: sqlite3.Connection) -> bool:
-        if name not in _state.local.tables:
-            connection.execute(
-                f'CREATE TABLE IF NOT EXISTS "{name}" ({names}, val BLOB, stamp INTEGER, PRIMARY KEY ({names}))'
-            )
-            _state.local.tables.add(name)
-        try:
-            connection.execute(insert, (*columns.values(), blob, time.time_ns()))
-        except Exception as error:
-            # Another process may have cleared the cache: forget that the table was there.
-            if _is_missing_table(error):
-                _state.local.tables.discard(name)
-            raise
-        return True
+        known: set[str] = _state.local.tables
+        # Another process may clear the cache at any time, so a failed insert makes the table and tries again.
+        for is_last in (name not in known, True):
+            if is_last:
+                connection.execute(create)
+                known.add(name)
+            try:
+                connection.execute(insert, (*columns.values(), blob, time.time_ns()))
+                return True
+            except sqlite3.OperationalError as error:
+                if is_last or "no such table" not in str(error):
+                    raise
+        return False
 
+    if time.monotonic() < _state.locked_until:
+        return val
     if _attempt(write, False):
         _state.stored_bytes += len(blob)
         if _state.stored_bytes >= _CHECK_EVERY:
@@ -237,7 +259,9 @@ def _shrink(connection: sqlite3.Connection) -> None:
 
     def size() -> int:
         pragma = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count")}
-        return int(connection.execute("PRAGMA page_size").fetchone()[0] * (pragma["page_count"] - pragma["freelist_count"]))
+        return int(
+            connection.execute("PRAGMA page_size").fetchone()[0] * (pragma["page_count"] - pragma["freelist_count"])
+        )
 
     if (used := size()) <= MAX_BYTES:
         return
@@ -283,7 +307,10 @@ class _PlainUnpickler(pickle.Unpickler):
     """Loads builtin containers, a few value types of the standard library, and types that this package defines."""
 
     _ALLOWED: Final = frozenset({
-        *(("builtins", name) for name in ("complex", "set", "frozenset", "bytearray", "range", "slice", "tuple", "list")),
+        *(
+            ("builtins", name)
+            for name in ("complex", "set", "frozenset", "bytearray", "range", "slice", "tuple", "list")
+        ),
         *(("builtins", name) for name in ("dict", "int", "float", "bool", "str", "bytes")),
         *(("collections", name) for name in ("OrderedDict", "defaultdict", "deque")),
         ("decimal", "Decimal"),

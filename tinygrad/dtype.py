@@ -1,520 +1,91 @@
-"""Data types: what an element is, how two types combine, and which values a type can hold.
+"""Data types and their values: the public module; the types themselves are declared in ``dtype_lattice``.
 
-In:   names, Python scalars, numpy and torch dtypes.
-Out:  interned ``DType`` objects (compare with ``is``), the promotion lattice, and Python values rounded to a dtype.
-
-Float to integer, one rule on every path and device (``float_to_int``), that of x86 and of numpy there: round toward zero
-into the conversion type, then wrap modulo 2**bits. The conversion type is int32 for integers of up to 16 bits and for int32,
-int64 for uint32 and int64, and for uint64 all from -2**63 to 2**64 - 1. NaN and what the conversion type does not hold give
-its smallest number (so 0 in the narrow types).
+In:   Python scalars, raw storage, numpy and torch dtypes.
+Out:  Python values that a dtype holds (``truncate``), their storage, and the dtypes of numpy and torch.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import struct
-from collections.abc import Callable, Iterable
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
-from tinygrad.settings import DEFAULT_FLOAT, DEFAULT_INT, getenv
+from tinygrad.constants import AddrSpace, ConstFloat, ConstType, Invalid, InvalidType, PyConst
+from tinygrad.dtype_lattice import (
+    DTYPES_DICT,
+    INVERSE_DTYPES_DICT,
+    DType,
+    DTypeLike,
+    DTypes,
+    can_lossless_cast,
+    conversion_range,
+    dtypes,
+    float_to_int,
+    least_upper_dtype,
+    least_upper_float,
+    strong_dtype,
+    sum_acc_dtype,
+    to_dtype,
+    weak_dtype,
+)
+from tinygrad.scalars import (
+    E4M3,
+    E4M3_FNUZ,
+    E5M2,
+    E5M2_FNUZ,
+    Fp8Format,
+    bf16_to_bits,
+    bits_to_bf16,
+    encode_fp8,
+    float_to_bf16,
+    float_to_fp16,
+    float_to_fp32,
+    fp8_values,
+    wrap_int,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
-
-class InvalidType:
-    """Type of ``Invalid``, the marker constant of an undefined value. There is one instance, equal only to itself."""
-
-    _instance: ClassVar[InvalidType | None] = None
-
-    def __new__(cls) -> InvalidType:
-        if cls._instance is None:
-            cls._instance = super().__new__(cls)
-        return cls._instance
-
-    def __repr__(self) -> str:
-        return "Invalid"
-
-    def __reduce__(self) -> str:
-        return "Invalid"
-
-
-Invalid: Final = InvalidType()
-
-
-class ConstFloat(float):
-    """A float as the value of a constant node: NaN equals NaN, and 0.0 and -0.0 are different constants.
-
-    Against a plain number it compares by value, so that ``const.arg == 0`` reads as usual (and holds for both zeros).
-    """
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, ConstFloat):
-            if self != self or other != other:  # noqa: PLR0124  NaN is the one value that differs from itself
-                return math.isnan(self) and math.isnan(other)
-            return float.__eq__(self, other) and math.copysign(1.0, self) == math.copysign(1.0, other)
-        if math.isnan(self) and isinstance(other, float):
-            return math.isnan(other)
-        return float.__eq__(self, other)  # type: ignore[arg-type]
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        if math.isnan(self):
-            return 0x7FF8_0000
-        return 0x8000_0001 if self.is_negative_zero() else float.__hash__(self)
-
-    def is_negative_zero(self) -> bool:
-        """Whether this is -0.0."""
-        return float.__eq__(self, 0.0) and math.copysign(1.0, self) < 0
-
-    def __repr__(self) -> str:
-        return float.__repr__(self)
-
-
-PyConst: TypeAlias = float | int | bool
-ConstType: TypeAlias = float | int | bool | InvalidType
-
-
-class AddrSpace(Enum):
-    """Where memory lives: device memory, memory of a work-group, registers, or no memory (a value in flight)."""
-
-    GLOBAL = auto()
-    LOCAL = auto()
-    REG = auto()
-    ALU = auto()
-
-    def __repr__(self) -> str:
-        return f"AddrSpace.{self.name}"
-
-    def __lt__(self, other: AddrSpace) -> bool:
-        return bool(self.value < other.value)
-
-    # The members are single objects; hashing the name through Python code would be slow in the keys of nodes.
-    __hash__ = object.__hash__
-
-
-class DType:
-    """An element type. Instances are unique: equality is identity.
-
-    Attributes:
-        priority: Place in the order of types; the larger of two numbers tends to be their common type.
-        bitsize: Bits of the value.
-        itemsize: Bytes in memory.
-        name: Spelling in C.
-        fmt: Code of the ``struct`` module, or None.
-        full_name: Name with its width, such as ``float32``.
-        min: Smallest value (-inf for floats).
-        max: Largest value.
-    """
-
-    __slots__ = ("_order", "bitsize", "fmt", "full_name", "itemsize", "kind", "max", "min", "name", "priority")
-
-    _interned: ClassVar[dict[tuple[Any, ...], DType]] = {}
-    priority: int
-    bitsize: int
-    itemsize: int
-    name: str
-    fmt: str | None
-    full_name: str
-    kind: str
-    min: Any
-    max: Any
-
-    def __new__(
-        cls, priority: int, bitsize: int, name: str, fmt: str | None, full_name: str = "", kind: str = "void"
-    ) -> DType:
-        key = (priority, bitsize, name, fmt)
-        if key in cls._interned:
-            return cls._interned[key]
-        self = super().__new__(cls)
-        self.priority, self.bitsize, self.name, self.fmt = key
-        self.itemsize, self.full_name, self.kind = (bitsize + 7) // 8, full_name or name, kind
-        self._order = (priority, bitsize, name, fmt or "")
-        match kind:
-            case "bool":
-                self.min, self.max = False, True
-            case "int":
-                self.min, self.max = -(1 << (bitsize - 1)), (1 << (bitsize - 1)) - 1
-            case "uint":
-                self.min, self.max = 0, (1 << bitsize) - 1
-            case "float":
-                self.min, self.max = -math.inf, math.inf
-            case _:
-                self.min = self.max = None
-        return cls._interned.setdefault(key, self)
-
-    def const(self, value: Any) -> Any:
-        """Return ``value`` as a constant of this dtype: integers wrap, floats become ``ConstFloat``, tuples map.
-
-        Floats keep their Python precision; ``truncate`` rounds. Invalid stays Invalid.
-        """
-        if isinstance(value, tuple):
-            return tuple(self.const(item) for item in value)
-        if value is Invalid:
-            return value
-        match self.kind:
-            case "float":
-                return ConstFloat(value)
-            case "bool":
-                return bool(value)
-            case "void":
-                raise TypeError(f"DType.const: dtypes.void has no values, got {value!r}")
-        if self.bitsize > 64:
-            return int(value)
-        return truncate[self](value)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DType, (self.priority, self.bitsize, self.name, self.fmt, self.full_name, self.kind)
-
-    def __copy__(self) -> DType:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> DType:
-        return self
-
-    def __lt__(self, other: DType) -> bool:
-        return self._order < other._order
-
-    def __le__(self, other: DType) -> bool:
-        return self._order <= other._order
-
-    def __gt__(self, other: DType) -> bool:
-        return self._order > other._order
-
-    def __ge__(self, other: DType) -> bool:
-        return self._order >= other._order
-
-    def __repr__(self) -> str:
-        return f"dtypes.{INVERSE_DTYPES_DICT[self.name]}"
-
-
-def _is_float(dtype: DType) -> bool:
-    """Whether ``dtype`` is a float, weakfloat included."""
-    return dtype.kind == "float"
-
-
-def _is_int(dtype: DType) -> bool:
-    """Whether ``dtype`` is an integer, weakint included. bool is not."""
-    return dtype.kind in {"int", "uint"}
-
-
-def _is_unsigned(dtype: DType) -> bool:
-    """Whether ``dtype`` is an unsigned integer."""
-    return dtype.kind == "uint"
-
-
-def _is_bool(dtype: DType) -> bool:
-    """Whether ``dtype`` is bool."""
-    return dtype.kind == "bool"
-
-
-def _int_literal(smallest: int, largest: int) -> DType:
-    """Dtype of Python integers between two values: the weak dtype if the default int holds them, else 64 bits."""
-    default = dtypes.default_int
-    if default.min <= smallest and largest <= default.max:
-        return dtypes.weakint
-    for wide in (dtypes.int64, dtypes.uint64):
-        if wide.min <= smallest and largest <= wide.max:
-            return wide
-    raise OverflowError(
-        f"integers from {smallest} to {largest} fit neither int64 nor uint64; write them as floats or give dtype="
-    )
-
-
-def _from_py(x: Any) -> DType:
-    """Dtype of a Python value.
-
-    bool gives bool, float gives weakfloat, int gives weakint, or int64 (uint64 if it must) where the default int is too
-    narrow. A list or tuple, nested or not, gives the strong dtype of its largest item; an empty one the default float.
-    numpy scalars keep their dtype.
-
-    Raises:
-        OverflowError: An int fits no 64-bit integer.
-        RuntimeError: Another type.
-    """
-    if isinstance(x, bool) or x is Invalid:
-        return dtypes.bool
-    if isinstance(x, int):
-        return _int_literal(x, x)
-    if isinstance(x, float) and type(x).__module__ != "numpy":
-        return dtypes.weakfloat
-    if isinstance(x, (list, tuple)):
-        return _from_sequence(x)
-    if hasattr(x, "dtype") and getattr(x, "shape", None) == ():
-        return _from_np_dtype(x.dtype)
-    raise RuntimeError(f"dtypes.from_py: no dtype for {x!r} of type {type(x).__name__}; expected bool, int or float")
-
-
-def _from_sequence(x: list[Any] | tuple[Any, ...]) -> DType:
-    groups: dict[type, list[Any]] = {}
-    pending: list[Iterable[Any]] = [x]
-    while pending:
-        for item in pending.pop():
-            if isinstance(item, (list, tuple)):
-                pending.append(item)
-            else:
-                groups.setdefault(type(item), []).append(item)
-    if not groups:
-        return dtypes.default_float
-    if any(issubclass(kind, float) and kind.__module__ != "numpy" for kind in groups):
-        # Integers beyond 64 bits are fine beside a float: the list becomes floats.
-        groups = {kind: items[:1] for kind, items in groups.items() if not issubclass(kind, int)}
-    integers = [groups.pop(kind) for kind in list(groups) if issubclass(kind, int) and kind is not bool]
-    found = [_from_py(items[0]) for items in groups.values()]
-    if integers:
-        found.append(_int_literal(min(map(min, integers)), max(map(max, integers))))
-    return strong_dtype(least_upper_dtype(*found))
-
-
-class DTypes:
-    """The namespace of all dtypes; ``dtypes`` is its one instance."""
-
-    __slots__ = ()
-
-    void: Final = DType(-1, 0, "void", None)
-    bool: Final = DType(0, 1, "bool", "?", "bool", "bool")
-    int8: Final = DType(1, 8, "signed char", "b", "int8", "int")
-    uint8: Final = DType(2, 8, "unsigned char", "B", "uint8", "uint")
-    int16: Final = DType(3, 16, "short", "h", "int16", "int")
-    uint16: Final = DType(4, 16, "unsigned short", "H", "uint16", "uint")
-    int32: Final = DType(5, 32, "int", "i", "int32", "int")
-    uint32: Final = DType(6, 32, "unsigned int", "I", "uint32", "uint")
-    int64: Final = DType(7, 64, "long", "q", "int64", "int")
-    uint64: Final = DType(8, 64, "unsigned long", "Q", "uint64", "uint")
-    fp8e4m3: Final = DType(10, 8, "float8_e4m3", None, "fp8e4m3", "float")
-    fp8e5m2: Final = DType(11, 8, "float8_e5m2", None, "fp8e5m2", "float")
-    fp8e4m3fnuz: Final = DType(10, 8, "float8_e4m3fnuz", None, "fp8e4m3fnuz", "float")
-    fp8e5m2fnuz: Final = DType(11, 8, "float8_e5m2fnuz", None, "fp8e5m2fnuz", "float")
-    float16: Final = DType(12, 16, "half", "e", "float16", "float")
-    bfloat16: Final = DType(13, 16, "__bf16", None, "bfloat16", "float")
-    float32: Final = DType(14, 32, "float", "f", "float32", "float")
-    float64: Final = DType(15, 64, "double", "d", "float64", "float")
-    # Weak dtypes belong to Python scalars that have not met a tensor yet; no buffer has one. Their width keeps index
-    # arithmetic exact.
-    weakint: Final = DType(0, 800, "weakint", None, "weakint", "int")
-    weakfloat: Final = DType(9, 800, "weakfloat", None, "weakfloat", "float")
-
-    char: Final = int8
-    uchar: Final = uint8
-    short: Final = int16
-    ushort: Final = uint16
-    int: Final = int32
-    uint: Final = uint32
-    long: Final = int64
-    ulong: Final = uint64
-    half: Final = float16
-    float: Final = float32
-    double: Final = float64
-
-    fp8_ocp: Final = (fp8e4m3, fp8e5m2)
-    fp8_fnuz: Final = (fp8e4m3fnuz, fp8e5m2fnuz)
-    fp8s: Final = fp8_ocp + fp8_fnuz
-    floats: Final = (*fp8s, float16, bfloat16, float32, float64)
-    int8s: Final = (uint8, int8)
-    int16s: Final = (uint16, int16)
-    int32s: Final = (uint32, int32)
-    int64s: Final = (uint64, int64)
-    uints: Final = (uint8, uint16, uint32, uint64)
-    sints: Final = (int8, int16, int32, int64)
-    ints: Final = uints + sints
-    weaks: Final = (weakint, weakfloat)
-    all: Final = (*floats, *ints, bool)
-
-    is_float: Final = staticmethod(_is_float)
-    is_int: Final = staticmethod(_is_int)
-    is_unsigned: Final = staticmethod(_is_unsigned)
-    is_bool: Final = staticmethod(_is_bool)
-    from_py: Final = staticmethod(_from_py)
-
-    @property
-    def default_float(self) -> DType:
-        """The dtype of Python floats: the context variable DEFAULT_FLOAT. Read-only."""
-        return to_dtype(DEFAULT_FLOAT.get())
-
-    @property
-    def default_int(self) -> DType:
-        """The dtype of Python ints: the context variable DEFAULT_INT. Read-only."""
-        return to_dtype(DEFAULT_INT.get())
-
-    @staticmethod
-    def finfo(dtype: DType) -> tuple[Any, Any]:
-        """Return (exponent bits, mantissa bits) of a float dtype.
-
-        Raises:
-            ValueError: ``dtype`` is not a float.
-            KeyError: ``dtype`` is weakfloat.
-        """
-        if not _is_float(dtype):
-            raise ValueError(f"finfo: {dtype} is not a floating point dtype")
-        return _FINFO[dtype]
-
-
-_FINFO: Final = {
-    DTypes.fp8e4m3: (4, 3),
-    DTypes.fp8e5m2: (5, 2),
-    DTypes.fp8e4m3fnuz: (4, 3),
-    DTypes.fp8e5m2fnuz: (5, 2),
-    DTypes.float16: (5, 10),
-    DTypes.bfloat16: (8, 7),
-    DTypes.float32: (8, 23),
-    DTypes.float64: (11, 52),
-}
-
-dtypes: Final = DTypes()
-
-DTypeLike: TypeAlias = str | DType
-
-# Attribute name -> dtype, aliases included; and C spelling -> the short attribute name that ``repr`` shows.
-DTYPES_DICT: Final[dict[str, DType]] = {name: item for name, item in vars(DTypes).items() if isinstance(item, DType)}
-INVERSE_DTYPES_DICT: Final[dict[str, str]] = {item.name: name for name, item in DTYPES_DICT.items()}
-
-
-@functools.lru_cache(maxsize=256)
-def _dtype_by_name(name: str) -> DType:
-    try:
-        return DTYPES_DICT[name.lower().removeprefix("dtypes.")]
-    except KeyError:
-        raise AttributeError(
-            f"{name!r} is not the name of a dtype; known names: {', '.join(sorted(DTYPES_DICT))}"
-        ) from None
-
-
-def to_dtype(x: DTypeLike) -> DType:
-    """Return the dtype itself, or the one with that name (upper or lower case).
-
-    Raises:
-        AttributeError: No dtype has that name.
-    """
-    if isinstance(x, DType):
-        return x
-    if not isinstance(x, str):
-        raise AttributeError(f"{x!r} is not a dtype; expected a DType such as dtypes.float32 or its name")
-    return _dtype_by_name(x)
-
-
-# ---- promotion -----------------------------------------------------------------------------------------------------
-
-_EDGES: Final[dict[DType, tuple[DType, ...]]] = {
-    dtypes.bool: (dtypes.weakint,),
-    dtypes.weakint: (dtypes.int8, dtypes.uint8),
-    dtypes.int8: (dtypes.int16,),
-    dtypes.uint8: (dtypes.int16, dtypes.uint16),
-    dtypes.int16: (dtypes.int32,),
-    dtypes.uint16: (dtypes.int32, dtypes.uint32),
-    dtypes.int32: (dtypes.int64,),
-    dtypes.uint32: (dtypes.int64, dtypes.uint64),
-    dtypes.int64: (dtypes.weakfloat,),
-    dtypes.uint64: (dtypes.weakfloat,),
-    dtypes.weakfloat: dtypes.fp8s,
-    **dict.fromkeys(dtypes.fp8s, (dtypes.float16, dtypes.bfloat16)),
-    dtypes.float16: (dtypes.float32,),
-    dtypes.bfloat16: (dtypes.float32,),
-    dtypes.float32: (dtypes.float64,),
-    dtypes.float64: (),
-}
-
-
-def _upper_sets() -> dict[DType, frozenset[DType]]:
-    """Every dtype -> all dtypes that it can be promoted to, itself included."""
-    above: dict[DType, frozenset[DType]] = {}
-    for dtype in reversed(_EDGES):  # declared from low to high, so the sets of the targets are complete
-        above[dtype] = frozenset((dtype,)).union(*(above[target] for target in _EDGES[dtype]))
-    return above
-
-
-_ABOVE: Final = _upper_sets()
-
-
-@functools.cache
-def least_upper_dtype(*ds: DType) -> DType:
-    """Return the smallest dtype that all of ``ds`` can be promoted to.
-
-    A signed integer with uint64 has no common integer: float64, as in numpy.
-
-    Raises:
-        KeyError: ``ds`` contains void.
-
-    Example:
-        >>> least_upper_dtype(dtypes.int8, dtypes.uint8)
-        dtypes.short
-    """
-    common = frozenset.intersection(*(_ABOVE[dtype] for dtype in ds))
-    # The element with the largest upper set lies below all other common ones. fp8 kinds share float16 and bfloat16,
-    # which have equal sets: float16, the lower priority, wins.
-    best = min(common, key=lambda dtype: (-len(_ABOVE[dtype]), dtype))
-    return dtypes.float64 if best is dtypes.weakfloat and best not in ds else best
-
-
-def least_upper_float(dtype: DType) -> DType:
-    """Return the float dtype in which a float function of ``dtype`` is computed: itself if it is a float."""
-    if _is_float(dtype):
-        return dtype
-    return dtypes.weakfloat if dtype is dtypes.weakint else least_upper_dtype(dtype, dtypes.default_float)
-
-
-def strong_dtype(dtype: DType) -> DType:
-    """Return the default dtype for a weak one, others unchanged."""
-    if dtype is dtypes.weakint:
-        return dtypes.default_int
-    return dtypes.default_float if dtype is dtypes.weakfloat else dtype
-
-
-def weak_dtype(dtype: DType) -> DType:
-    """Return weakfloat for floats, weakint for ints, others unchanged."""
-    if _is_float(dtype):
-        return dtypes.weakfloat
-    return dtypes.weakint if _is_int(dtype) else dtype
-
-
-def sum_acc_dtype(dtype: DType) -> DType:
-    """Return the dtype in which a sum over ``dtype`` is accumulated: at least 32 bits (SUM_DTYPE for floats)."""
-    if _is_unsigned(dtype):
-        return least_upper_dtype(dtype, dtypes.uint32)
-    if _is_float(dtype):
-        return least_upper_dtype(dtype, to_dtype(getenv("SUM_DTYPE", "float32")))
-    return least_upper_dtype(dtype, dtypes.int32)
-
-
-def can_lossless_cast(source: DType, target: DType) -> bool:
-    """Whether every value of ``source`` has an equal value in ``target``."""
-    if source is target or source is dtypes.bool:
-        return True
-    if source in dtypes.ints and (target in dtypes.ints or target is dtypes.weakint):
-        return bool(target.min <= source.min and source.max <= target.max)
-    match target:
-        case dtypes.float16:
-            return source in (*dtypes.int8s, *dtypes.fp8s)
-        case dtypes.float32:
-            return source in dtypes.floats[:-1] or source in (*dtypes.int8s, *dtypes.int16s)
-        case dtypes.float64:
-            return source in dtypes.floats or source in (*dtypes.int8s, *dtypes.int16s, *dtypes.int32s)
-    return False
-
-
-# ---- Python values of a dtype --------------------------------------------------------------------------------------
-
-
-def float_to_int(x: float, dtype: DType) -> int:
-    """Convert a float to an integer dtype by the rule at the top of this file."""
-    if dtype is dtypes.uint64:
-        low, high = -(1 << 63), (1 << 64) - 1
-    else:
-        bits = 64 if dtype.bitsize > 32 or dtype is dtypes.uint32 else 32
-        low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    whole = math.trunc(x) if math.isfinite(x) else low
-    return _wrap_int(whole if low <= whole <= high else low, dtype.bitsize, dtype.kind == "int")
-
-
-def _wrap_int(x: int, bits: int, signed: bool) -> int:
-    x &= (1 << bits) - 1
-    return x - (1 << bits) if signed and x >> (bits - 1) else x
+__all__ = [
+    "DTYPES_DICT",
+    "FP8_FORMATS",
+    "INVERSE_DTYPES_DICT",
+    "AddrSpace",
+    "ConstFloat",
+    "ConstType",
+    "DType",
+    "DTypeLike",
+    "DTypes",
+    "Invalid",
+    "InvalidType",
+    "PyConst",
+    "_from_np_dtype",
+    "_from_torch_dtype",
+    "_to_np_dtype",
+    "_to_torch_dtype",
+    "bitcast",
+    "can_lossless_cast",
+    "conversion_range",
+    "dtypes",
+    "float_to_bf16",
+    "float_to_fp8",
+    "float_to_fp16",
+    "float_to_int",
+    "fp8_to_float",
+    "from_storage_scalar",
+    "least_upper_dtype",
+    "least_upper_float",
+    "storage_fmt_for_dtype",
+    "strong_dtype",
+    "sum_acc_dtype",
+    "to_dtype",
+    "to_storage_scalar",
+    "truncate",
+    "weak_dtype",
+]
 
 
 def _int_truncation(dtype: DType) -> Callable[[Any], int]:
@@ -524,59 +95,23 @@ def _int_truncation(dtype: DType) -> Callable[[Any], int]:
         if isinstance(x, float):
             return float_to_int(x, dtype)
         x = int(x)
-        return x if low <= x <= high else _wrap_int(x, bits, signed)
+        return x if low <= x <= high else wrap_int(x, bits, signed)
 
     return truncate_int
 
 
-def _round_mantissa(x: float, exponent_bias: int, mantissa_bits: int) -> float:
-    """Round a finite float to nearest even at ``mantissa_bits``, subnormals included; the exponent has no upper limit."""
-    if x == 0.0:
-        return x
-    exponent = max(math.frexp(x)[1] - 1, 1 - exponent_bias)
-    # Scaling by a power of two is exact, and Python's round goes to the even neighbour.
-    scaled = math.ldexp(x, mantissa_bits - exponent)
-    return math.copysign(math.ldexp(float(round(scaled)), exponent - mantissa_bits), x)
-
-
-def float_to_fp16(x: float) -> float:
-    """Round to float16: nearest even, beyond the largest number to infinity."""
-    try:
-        return float(struct.unpack("<e", struct.pack("<e", x))[0])
-    except OverflowError:
-        return math.copysign(math.inf, x)
-
-
-_LARGEST_BF16: Final = math.ldexp(255, 120)
-
-
-def float_to_bf16(x: float) -> float:
-    """Round to bfloat16: nearest even, beyond the largest number to infinity."""
-    if not math.isfinite(x):
-        return float(x)
-    rounded = _round_mantissa(float(x), 127, 7)
-    return rounded if abs(rounded) <= _LARGEST_BF16 else math.copysign(math.inf, x)
-
-
-def _float_to_fp32(x: float) -> float:
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", x))[0])
-    except OverflowError:
-        return math.copysign(math.inf, x)
-
-
-# dtype -> exponent bias, mantissa bits, largest finite value
-_FP8_LAYOUT: Final[dict[DType, tuple[int, int, float]]] = {
-    dtypes.fp8e4m3: (7, 3, 448.0),
-    dtypes.fp8e5m2: (15, 2, 57344.0),
-    dtypes.fp8e4m3fnuz: (8, 3, 240.0),
-    dtypes.fp8e5m2fnuz: (16, 2, 57344.0),
+FP8_FORMATS: Final[dict[DType, Fp8Format]] = {
+    dtypes.fp8e4m3: E4M3,
+    dtypes.fp8e5m2: E5M2,
+    dtypes.fp8e4m3fnuz: E4M3_FNUZ,
+    dtypes.fp8e5m2fnuz: E5M2_FNUZ,
 }
 
 
-def _check_fp8(operation: str, dtype: DType) -> None:
-    if dtype not in _FP8_LAYOUT:
+def _fp8_format(operation: str, dtype: DType) -> Fp8Format:
+    if dtype not in FP8_FORMATS:
         raise AssertionError(f"{operation}: {dtype} is not an fp8 dtype; expected one of {dtypes.fp8s}")
+    return FP8_FORMATS[dtype]
 
 
 def float_to_fp8(x: float, dtype: DType) -> int:
@@ -588,19 +123,7 @@ def float_to_fp8(x: float, dtype: DType) -> int:
     Raises:
         AssertionError: ``dtype`` is not an fp8 dtype.
     """
-    _check_fp8("float_to_fp8", dtype)
-    bias, mantissa_bits, largest = _FP8_LAYOUT[dtype]
-    sign = 0x80 if math.copysign(1.0, x) < 0 else 0
-    if not math.isfinite(x):
-        if dtype in dtypes.fp8_fnuz:
-            return 0x80
-        return sign | (0x7C if dtype is dtypes.fp8e5m2 and math.isinf(x) else 0x7F)
-    size = min(abs(_round_mantissa(float(x), bias, mantissa_bits)), largest)
-    if size == 0.0:
-        return 0 if dtype in dtypes.fp8_fnuz else sign
-    exponent = max(math.frexp(size)[1] - 1, 1 - bias)
-    steps = int(math.ldexp(size, mantissa_bits - exponent))  # the mantissa, with the hidden bit if the number is normal
-    return sign | (steps + ((exponent + bias - 1) << mantissa_bits))
+    return encode_fp8(x, _fp8_format("float_to_fp8", dtype))
 
 
 def fp8_to_float(byte: int, dtype: DType) -> float:
@@ -609,44 +132,21 @@ def fp8_to_float(byte: int, dtype: DType) -> float:
     Raises:
         AssertionError: ``dtype`` is not an fp8 dtype.
     """
-    _check_fp8("fp8_to_float", dtype)
-    return _fp8_values(dtype)[byte & 0xFF]
+    return fp8_values(_fp8_format("fp8_to_float", dtype))[byte & 0xFF]
 
 
-@functools.cache
-def _fp8_values(dtype: DType) -> tuple[float, ...]:
-    return tuple(_decode_fp8(byte, dtype) for byte in range(256))
-
-
-def _decode_fp8(byte: int, dtype: DType) -> float:
-    bias, mantissa_bits, _ = _FP8_LAYOUT[dtype]
-    sign, size = (-1.0 if byte & 0x80 else 1.0), byte & 0x7F
-    if dtype in dtypes.fp8_fnuz:
-        if byte == 0x80:
-            return math.nan
-    elif dtype is dtypes.fp8e4m3:
-        if size == 0x7F:
-            return math.nan
-    elif size >= 0x7C:
-        return sign * math.inf if size == 0x7C else math.nan
-    exponent, mantissa = size >> mantissa_bits, size & ((1 << mantissa_bits) - 1)
-    if exponent:
-        mantissa += 1 << mantissa_bits
-    return sign * math.ldexp(mantissa, max(exponent, 1) - bias - mantissa_bits)
-
-
-def _fp8_truncation(dtype: DType) -> Callable[[Any], float]:
-    return lambda x: fp8_to_float(float_to_fp8(float(x), dtype), dtype)
+def _fp8_truncation(fmt: Fp8Format) -> Callable[[Any], float]:
+    return lambda x: fp8_values(fmt)[encode_fp8(float(x), fmt)]
 
 
 # dtype -> function that rounds (floats) or wraps (integers) a Python value to the dtype
 truncate: Final[dict[DType, Callable[[Any], Any]]] = {
     dtypes.bool: bool,
     **{dtype: _int_truncation(dtype) for dtype in dtypes.ints},
-    **{dtype: _fp8_truncation(dtype) for dtype in dtypes.fp8s},
+    **{dtype: _fp8_truncation(fmt) for dtype, fmt in FP8_FORMATS.items()},
     dtypes.float16: float_to_fp16,
     dtypes.bfloat16: float_to_bf16,
-    dtypes.float32: _float_to_fp32,
+    dtypes.float32: float_to_fp32,
     dtypes.float64: float,
     dtypes.weakint: int,
     dtypes.weakfloat: float,
@@ -657,23 +157,23 @@ truncate: Final[dict[DType, Callable[[Any], Any]]] = {
 
 
 def storage_fmt_for_dtype(dtype: DType) -> str | None:
-    """Return the ``struct`` code of the raw storage: that of the dtype, H for bfloat16, B for fp8, None if not stored."""
+    """Return the ``struct`` code of the raw storage: H for bfloat16, B for fp8, else the dtype's own (None: weak)."""
     if dtype is dtypes.bfloat16:
         return "H"
     return "B" if dtype in dtypes.fp8s else dtype.fmt
 
 
 def to_storage_scalar(x: Any, dtype: DType) -> Any:
-    """Return the raw storage value of ``x``: the 16 bits of bfloat16, the byte of fp8, else ``x`` rounded to the dtype."""
+    """Return the raw storage value of ``x``: the bits of bfloat16 and fp8, else ``x`` rounded to the dtype."""
     if dtype is dtypes.bfloat16:
-        return int.from_bytes(struct.pack("<f", float_to_bf16(float(x))), "little") >> 16
+        return bf16_to_bits(float(x))
     return float_to_fp8(float(x), dtype) if dtype in dtypes.fp8s else truncate[dtype](x)
 
 
 def from_storage_scalar(x: Any, dtype: DType) -> Any:
     """Return the Python value of a raw storage value: the inverse of ``to_storage_scalar``."""
     if dtype is dtypes.bfloat16:
-        return float(struct.unpack("<f", struct.pack("<I", x << 16))[0])
+        return bits_to_bf16(x)
     return fp8_to_float(x, dtype) if dtype in dtypes.fp8s else x
 
 

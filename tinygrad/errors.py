@@ -81,8 +81,8 @@ def error_text(
         hint: What the user could write instead.
 
     Example:
-        >>> print(error_text("permute", "order has 3 entries, the tensor 2 dims", rule="len(order) == ndim").split(chr(10))[1])
-          rule  len(order) == ndim
+        >>> error_text("permute", "order has 3 entries, the tensor 2 dims", rule="len(order) == ndim").splitlines()[1]
+        '  rule  len(order) == ndim'
     """
     rows = [(name, _describe(value)) for name, value in (operands or {}).items()]
     rows += [("rule", rule)] if rule else []

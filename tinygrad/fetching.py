@@ -17,6 +17,12 @@ from tinygrad.settings import getenv
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
+__all__ = [
+    "cache_home",
+    "fetch",
+    "fetch_fw",
+]
+
 _CHUNK: Final = 1 << 20
 _FIRMWARE_URL: Final = "https://gitlab.com/kernel-firmware/linux-firmware/-/raw/main"
 
@@ -64,7 +70,9 @@ def fetch(
     return _extract(path) if extract else path
 
 
-def _target_path(url: str, name: Path | str | None, subdir: str | None, gunzip: bool, headers: Mapping[str, str]) -> Path:
+def _target_path(
+    url: str, name: Path | str | None, subdir: str | None, gunzip: bool, headers: Mapping[str, str]
+) -> Path:
     if isinstance(name, Path) or (name is not None and "/" in name):
         return Path(name)
     if name is None:
@@ -101,7 +109,7 @@ def _download(url: str, path: Path, gunzip: bool, headers: Mapping[str, str], sh
             raise AssertionError(f"fetch: {url} answered with status {response.status}, expected 200")
         handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
         try:
-            with open(handle, "wb") as file:
+            with os.fdopen(handle, "wb") as file:
                 digest = _copy(response, file, url, gunzip)
             if sha256 is not None and digest != sha256.lower():
                 raise RuntimeError(f"fetch: {url} has sha256 {digest}, expected {sha256}; the file was not kept")
@@ -120,7 +128,8 @@ def _copy(response: HTTPResponse, file: IO[bytes], url: str, gunzip: bool) -> st
     expected = int(response.headers.get("content-length") or 0)
     digest, received = hashlib.sha256(), 0
     inflate = zlib.decompressobj(wbits=31) if gunzip else None
-    with tqdm(total=expected or None, unit="B", unit_scale=True, desc=url, disable=None) as bar:
+    bar: tqdm[bytes] = tqdm(total=expected or None, unit="B", unit_scale=True, desc=url, disable=None)
+    with bar:
         while chunk := response.read(_CHUNK):
             digest.update(chunk)
             received += len(chunk)

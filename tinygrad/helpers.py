@@ -14,7 +14,6 @@ import functools
 import gc
 import itertools
 import operator
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +80,7 @@ def get_shape(x: Any) -> tuple[int, ...]:
         ValueError: Siblings have different lengths.
     """
     shape: list[int] = []
-    level: list[Any] = [x]
+    level: Sequence[Any] = [x]
     while level and isinstance(level[0], (list, tuple)):
         size = len(level[0])
         if not all(isinstance(item, (list, tuple)) and len(item) == size for item in level):
@@ -374,7 +373,9 @@ def select_by_name(
 
 
 def select_first_inited(
-    candidates: Sequence[Callable[..., T] | Sequence[Callable[..., Any]]], err_msg: str, cache: dict[Any, Any] | None = None
+    candidates: Sequence[Callable[..., T] | Sequence[Callable[..., Any]]],
+    err_msg: str,
+    cache: dict[Any, Any] | None = None,
 ) -> Any:
     """Call the candidates in order and return the first result that does not raise.
 
@@ -450,5 +451,7 @@ def wait_cond(cb: Callable[..., T], *args: Any, value: Any = True, timeout_ms: i
         if found == value:
             return found
         if time.perf_counter() > deadline:
-            raise TimeoutError(f"{msg or 'wait_cond'}: timed out after {timeout_ms} ms, last value {found!r}, not {value!r}")
+            raise TimeoutError(
+                f"{msg or 'wait_cond'}: timed out after {timeout_ms} ms, last value {found!r}, not {value!r}"
+            )
         time.sleep(0)

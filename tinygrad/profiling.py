@@ -1,8 +1,8 @@
 """Counters, timers and the profile: what was run, and how long it took.
 
 In:   numbers and ranges that the other stages report.
-Out:  ``GlobalCounters``, timing context managers, and, with PROFILE, the list ``cpu_events``, which at exit is written to the
-      temporary folder: ``profile.pkl.<user>`` for the viewer and ``profile.json.<user>`` for Perfetto (chrome trace format).
+Out:  ``GlobalCounters``, timing context managers, and, with PROFILE, the list ``cpu_events``. At exit it is written to
+      the temporary folder: ``profile.pkl.<user>`` for the viewer, ``profile.json.<user>`` for Perfetto (chrome trace).
 
 Times of events are microseconds as Decimal, so that differences of large clock values stay exact.
 """
@@ -24,6 +24,23 @@ from tinygrad.settings import PROFILE
 if TYPE_CHECKING:
     import cProfile
     from decimal import Decimal
+
+__all__ = [
+    "GlobalCounters",
+    "Metadata",
+    "ProfileEvent",
+    "ProfilePointEvent",
+    "ProfileRangeEvent",
+    "Profiling",
+    "Timing",
+    "TracingKey",
+    "chrome_trace",
+    "cpu_events",
+    "cpu_profile",
+    "perf_counter_us",
+    "profile_marker",
+    "save_profile",
+]
 
 
 class GlobalCounters:
@@ -227,7 +244,7 @@ def chrome_trace(events: list[ProfileEvent]) -> dict[str, Any]:
 
 
 def save_profile(folder: Path | None = None) -> None:
-    """Write ``cpu_events`` as ``profile.pkl.<user>`` and ``profile.json.<user>`` into ``folder`` (the temporary one)."""
+    """Write ``cpu_events`` for the viewer and for Perfetto; the default folder is the temporary one."""
     import json
     import pickle
 

@@ -10,6 +10,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+__all__ = [
+    "tqdm",
+    "trange",
+]
+
 T = TypeVar("T")
 
 

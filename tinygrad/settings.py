@@ -1,12 +1,12 @@
 """Every switch of the package: context variables, plain environment variables, and device targets.
 
 In:   the process environment, read once per name.
-Out:  ``getenv`` for plain variables, one ``ContextVar`` object per switch, and ``Context`` to change switches for a while.
+Out:  ``getenv`` for plain variables, one ``ContextVar`` object per switch, ``Context`` to change switches for a while.
 Why:  one file declares all environment variables, so that the documentation and a reader have one list to look at.
 
-A context variable belongs to the thread (more exactly: to the ``contextvars`` context) that sets it. ``DEBUG.value = 2`` and
-``with Context(DEBUG=2)`` change the running context alone; a thread that starts later sees the value of the environment.
-Work that is handed to a thread pool keeps the caller's values through ``in_current_context``.
+A context variable belongs to the thread (exactly: to the ``contextvars`` context) that sets it. ``DEBUG.value = 2``
+and ``with Context(DEBUG=2)`` change the running context alone; a thread that starts later sees the value of the
+environment. Work that is handed to a thread pool keeps the caller's values through ``in_current_context``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,76 @@ from contextlib import ContextDecorator
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 from tinygrad.target import Target, check_deprecated_device_variables
+
+__all__ = [
+    "ALL2ALL",
+    "ALLOW_DEVICE_USAGE",
+    "ALLOW_TF32",
+    "ALLREDUCE_CAST",
+    "BEAM",
+    "CACHELEVEL",
+    "CAPTURE_PROCESS_REPLAY",
+    "CAPTURING",
+    "CCACHE",
+    "CHECK_BOUNDS",
+    "CHECK_OOB",
+    "DEBUG",
+    "DEBUG_RANGEIFY",
+    "DEFAULT_FLOAT",
+    "DEFAULT_INT",
+    "DEV",
+    "DISABLE_FAST_IDIV",
+    "DISALLOW_BROADCAST",
+    "EMULATED_DTYPES",
+    "ENVIRONMENT",
+    "FLOAT16",
+    "FUSE_OPTIM",
+    "GRAPH",
+    "HCQ_RUNTIME_DEV",
+    "IGNORE_BEAM_CACHE",
+    "IMAGE",
+    "JIT",
+    "JIT_BATCH_SIZE",
+    "LRU",
+    "MAX_BUFFER_SIZE",
+    "MAX_KERNEL_BUFFERS",
+    "NOLOCALS",
+    "NOOPT",
+    "NO_COLOR",
+    "NO_MEMORY_PLANNER",
+    "NULL_ALLOW_COPYOUT",
+    "NUM_CPU_THREADS",
+    "OPENPILOT_HACKS",
+    "PARALLEL",
+    "PCONTIG",
+    "PMA",
+    "PMC",
+    "PROFILE",
+    "REWRITE_STACK_LIMIT",
+    "RING",
+    "SCACHE",
+    "SPEC",
+    "SPLIT_REDUCEOP",
+    "SQTT",
+    "TC_OPT",
+    "TC_SELECT",
+    "TRACEMETA",
+    "TRACK_MATCH_STATS",
+    "TRAINING",
+    "TRANSCENDENTAL",
+    "TUPLE_ORDER",
+    "USE_ATOMICS",
+    "USE_TC",
+    "VALIDATE_WITH_CPU",
+    "VIZ",
+    "WINO",
+    "Context",
+    "ContextVar",
+    "DTypeNameVar",
+    "DeviceVar",
+    "getenv",
+    "in_current_context",
+]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -323,3 +393,67 @@ PCONTIG = ContextVar("PCONTIG", 0, "partial materialisation in the scheduler")
 DEBUG_RANGEIFY = ContextVar("DEBUG_RANGEIFY", 0, "print what the scheduler decides")
 TUPLE_ORDER = ContextVar("TUPLE_ORDER", 1, "linearizer order")
 REWRITE_STACK_LIMIT = ContextVar("REWRITE_STACK_LIMIT", 250_000, "work-list limit of graph_rewrite")
+
+
+# Plain environment variables, read with getenv where they are used: name -> (default, meaning).
+ENVIRONMENT: dict[str, tuple[Any, str]] = {
+    "CACHEDB": ("", "path of the cache database; default <cache home>/tinygrad/cache.db"),
+    "CACHEDB_MAX_BYTES": (1 << 30, "size above which the oldest entries of the cache database are deleted"),
+    "XDG_CACHE_HOME": ("", "cache home; default ~/.cache"),
+    "DISABLE_HTTP_CACHE": (0, "always download"),
+    "SUM_DTYPE": ("float32", "accumulation dtype of float sums"),
+    "OPTIM_DTYPE": ("float32", "dtype of optimizer state"),
+    "CONST_LR": (0, "constant learning rate"),
+    "JITBEAM": (0, "beam width while capturing; default BEAM"),
+    "IGNORE_JIT_FIRST_BEAM": (0, "no search on the first call"),
+    "UNSAFE_ALLOW_JIT_BUFFER": (0, "allow reading data during capture"),
+    "GRAPH_ONE_KERNEL": (0, "graph even single kernels"),
+    "DEVICE_IN_FUNCTION_BUG": (0, "allow devices inside @function"),
+    "BEAM_UPCAST_MAX": (256, "search limit: values kept in registers"),
+    "BEAM_LOCAL_MAX": (1024, "search limit: local size"),
+    "BEAM_UOPS_MAX": (3000, "search limit: length of the program"),
+    "BEAM_TIMEOUT_SEC": (10, "search limit: compile time of a candidate"),
+    "BEAM_MIN_PROGRESS": (0.01, "search stops below this gain, in microseconds"),
+    "BEAM_PADTO": (0, "search may pad"),
+    "BEAM_ESTIMATE": (1, "search estimates large kernels from a part"),
+    "BEAM_DEV_TIMEOUT": (1, "search cancels slow candidates on the device"),
+    "BEAM_STRICT_MODE": (0, "errors of candidates are raised"),
+    "BEAM_DEBUG": (0, "print the search"),
+    "BEAM_LOG_SURPASS_MAX": (0, "log candidates beyond the limits"),
+    "BEAM_MAX_TASKS_PER_CHILD": (16, "candidates per worker process"),
+    "MV": (1, "matrix-vector heuristic"),
+    "MV_BLOCKSIZE": (4, "matrix-vector heuristic"),
+    "MV_THREADS_PER_ROW": (8, "matrix-vector heuristic"),
+    "MV_ROWS_PER_THREAD": (4, "matrix-vector heuristic"),
+    "OCCUPANCY_FLOOR": (4096, "work items below which upcasting stops"),
+    "REDUCEOP_SPLIT_THRESHOLD": (32768, "reductions that shrink by more are split"),
+    "REDUCEOP_SPLIT_SIZE": (22, "log2 of the largest intermediate of a split reduction"),
+    "RING_ALLREDUCE_THRESHOLD": (256_000, "elements from which all-reduce uses a ring"),
+    "LATE_ALLREDUCE": (1, "all-reduce is lowered late"),
+    "ASSERT_COMPILE": (0, "AssertionError if anything must be compiled"),
+    "UPAT_COMPILE": (1, "compile rewrite rules to Python"),
+    "PRINT_MATCH_STATS": (0, "print rule statistics at exit"),
+    "TEST_PICKLE": (0, "pickle rewrite rules"),
+    "DEBUG_LINEARIZE": (0, "print the linearizer's order"),
+    "DEBUG_GC": (0, "print what stays alive"),
+    "TRACE": (0, "PYTHON device: print every operation"),
+    "DMC": (0, "code generation switch"),
+    "ALLOW_HALF8": (0, "code generation: vectors of 8 halves"),
+    "EXPAND_SSA": (0, "source text: one statement per operation"),
+    "ALIGNED": (1, "code generation: buffers are aligned"),
+    "THREADS": (1, "CPU kernels use threads"),
+    "CC": ("clang", "C compiler"),
+    "LLVMOPT": (1, "run LLVM's optimizer"),
+    "CUDA_PATH": ("", "CUDA toolkit"),
+    "ROCM_PATH": ("", "ROCm toolkit"),
+    "NO_HIPCC": (0, "do not use hipcc"),
+    "WEBGPU_BACKEND": ("", "adapter backend"),
+    "PORT": (8000, "viewer: port"),
+    "BROWSER": (0, "viewer: open a browser"),
+    "MAX_SQTT_PKTS": (0, "viewer: packets read from a hardware trace"),
+    "DEBUGONNX": (0, "ONNX: print every node"),
+    "ONNXLIMIT": (-1, "ONNX: stop after this node"),
+    "HALF": (1, "language models: half precision weights"),
+    "REALIZE": (0, "language models: realize weights"),
+    "BENCHMARK_LOG": ("", "where benchmarks write"),
+}

@@ -9,10 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import ctypes
+__all__ = [
+    "amdgpu_disassemble",
+    "capstone_flatdump",
+    "cpu_objdump",
+    "flat_mv",
+    "from_mv",
+    "mv_address",
+    "system",
+    "temp",
+    "to_char_p_p",
+    "to_mv",
+]
 
 
 def temp(name: str, append_user: bool = False) -> str:
@@ -60,7 +70,9 @@ def system(cmd: str | Sequence[str], **kw: Any) -> str:
 
 def flat_mv(mv: memoryview) -> memoryview:
     """Return the bytes of a contiguous memory view as a view of one dimension."""
-    return mv if mv.ndim == 1 and mv.format == "B" else mv.cast("B") if 0 not in mv.shape else memoryview(b"")
+    if mv.nbytes == 0:
+        return memoryview(b"")
+    return mv if mv.ndim == 1 and mv.format == "B" else mv.cast("B")
 
 
 def mv_address(mv: memoryview) -> int:
@@ -101,7 +113,7 @@ def to_char_p_p(options: Sequence[bytes], to_type: type[Any] | None = None) -> A
     # The strings stay alive as the array's own attribute: cast pointers do not keep their buffers.
     buffers = [ctypes.create_string_buffer(option) for option in options]
     array = (element * len(options))(*(ctypes.cast(buffer, element) for buffer in buffers))
-    array._strings = buffers
+    array._strings = buffers  # type: ignore[attr-defined]
     return array
 
 
@@ -138,7 +150,7 @@ def capstone_flatdump(lib: bytes, arch: str | None = None) -> str:
     import platform
 
     try:
-        import capstone
+        import capstone  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise RuntimeError("capstone_flatdump: the package capstone is not installed (pip install capstone)") from error
     machine = (arch or platform.machine()).lower()

@@ -12,6 +12,22 @@ from typing import Final
 
 from tinygrad.settings import NO_COLOR
 
+__all__ = [
+    "ansilen",
+    "ansipad",
+    "ansistrip",
+    "colored",
+    "colorize_float",
+    "pad_bytes",
+    "pluralize",
+    "size_to_str",
+    "stderr_log",
+    "strip_parens",
+    "time_to_str",
+    "to_function_name",
+    "word_wrap",
+]
+
 _COLORS: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _ANSI: Final = re.compile(r"\x1b\[(?:K|.*?m)")
 
