@@ -1,9 +1,68 @@
-"""Dtype methods."""
+"""Shorthand casts.
+
+In:   the ``cast`` hook.
+Out:  one method per common dtype.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-class DTypeMixin:
-    """Dtype methods of Tensor and UOp."""
+from tinygrad.dtype import dtypes
+from tinygrad.mixin.hooks import Hooks
+
+if TYPE_CHECKING:
+    import builtins
+    from typing import Self
+
+
+class DTypeMixin(Hooks):
+    """Methods named after dtypes, as in torch."""
 
     __slots__ = ()
+
+    def is_floating_point(self) -> builtins.bool:
+        """Whether the dtype is a float, weakfloat included."""
+        return dtypes.is_float(self.dtype)
+
+    def element_size(self) -> builtins.int:
+        """Bytes per element.
+
+        Raises:
+            RuntimeError: The dtype is weak, so it has no storage.
+        """
+        if self.dtype in dtypes.weaks:
+            raise RuntimeError(f"element_size: {self.dtype} has no storage; cast to a concrete dtype first")
+        return self.dtype.itemsize
+
+    def float(self) -> Self:
+        """Cast to float32."""
+        return self.cast(dtypes.float32)
+
+    def half(self) -> Self:
+        """Cast to float16."""
+        return self.cast(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """Cast to bfloat16."""
+        return self.cast(dtypes.bfloat16)
+
+    def double(self) -> Self:
+        """Cast to float64."""
+        return self.cast(dtypes.float64)
+
+    def int(self) -> Self:
+        """Cast to int32."""
+        return self.cast(dtypes.int32)
+
+    def long(self) -> Self:
+        """Cast to int64."""
+        return self.cast(dtypes.int64)
+
+    def short(self) -> Self:
+        """Cast to int16."""
+        return self.cast(dtypes.int16)
+
+    def bool(self) -> Self:
+        """Cast to bool: non-zero is True."""
+        return self.cast(dtypes.bool)

@@ -1,9 +1,531 @@
-"""Movement methods."""
+"""Views: methods that only change how coordinates read.
+
+In:   ``_mop(op, marg)`` and ``shape``.
+Out:  RESHAPE, PERMUTE, EXPAND, PAD, SHRINK and FLIP nodes. Nothing here computes a value, except padding with one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-class MovementMixin:
-    """Movement methods of Tensor and UOp."""
+from tinygrad.dtype import dtypes
+from tinygrad.errors import ShapeError, error_text
+from tinygrad.helpers import all_int, ceildiv, flat_to_grouped, prod
+from tinygrad.mixin.hooks import Hooks, Sint, same_shape, same_size, shape_args, ssimplify
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class MovementMixin(Hooks):
+    """Reshaping, broadcasting, permuting, slicing and padding."""
 
     __slots__ = ()
+
+    def _movement_error(self, op: str, summary: str, rule: str | None = None, hint: str | None = None) -> ShapeError:
+        return ShapeError(error_text(op, summary, {"tensor": self}, rule, hint))
+
+    # ---- the six primitives ----------------------------------------------------------------------------------------
+
+    def reshape(self, shape: Any, *args: Any) -> Self:
+        """Return the same elements in another shape.
+
+        Args:
+            shape: Sizes, as one tuple or as separate arguments. One -1 is inferred; None keeps the size of its position.
+
+        Raises:
+            RuntimeError: More than one -1.
+            ShapeError: The number of elements differs, or a size is negative.
+
+        Example:
+            >>> Tensor.arange(6).reshape(2, -1).shape
+            (2, 3)
+        """
+        wanted = shape_args(shape, args, "reshape")
+        new = tuple(self.shape[i] if s is None else s for i, s in enumerate(wanted))
+        if any(type(s) is int and s == -1 for s in new):
+            new = self._infer_size(new)
+        if same_shape(new, self.shape):
+            return self
+        if any(isinstance(s, int) and s < 0 for s in new) or not same_size(prod(new), prod(self.shape)):
+            raise self._movement_error("reshape", f"{self.shape} has {prod(self.shape)} elements, {new} {prod(new)}",
+                                       "the number of elements stays the same")  # fmt: skip
+        return self._mop(Ops.RESHAPE, new)
+
+    def _infer_size(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        holes = [i for i, s in enumerate(shape) if type(s) is int and s == -1]
+        if len(holes) > 1:
+            raise RuntimeError(error_text("reshape", f"only one size can be inferred, {shape} has {len(holes)} of -1"))
+        known, total = prod(s for i, s in enumerate(shape) if i != holes[0]), prod(self.shape)
+        if isinstance(known, int) and isinstance(total, int):
+            if known <= 0 or total % known != 0:
+                raise self._movement_error("reshape", f"cannot infer -1 in {shape}: {total} elements",
+                                           f"a multiple of {known} elements")  # fmt: skip
+            size: Any = total // known
+        else:
+            size = ssimplify(total // known)
+        return tuple(size if i == holes[0] else s for i, s in enumerate(shape))
+
+    def view(self, shape: Any, *args: Any) -> Self:
+        """Alias of ``reshape``."""
+        return self.reshape(shape, *args)
+
+    def expand(self, shape: Any, *args: Any) -> Self:
+        """Broadcast dims of size 1 (and new leading dims) to the given sizes; -1 or None keeps a size.
+
+        Raises:
+            ShapeError: The shape cannot be broadcast to that.
+
+        Example:
+            >>> Tensor([[1], [2]]).expand(2, 3).tolist()
+            [[1, 1, 1], [2, 2, 2]]
+        """
+        wanted = shape_args(shape, args, "expand")
+        extra = len(wanted) - self.ndim
+        if extra < 0:
+            raise self._movement_error("expand", f"cannot broadcast {self.shape} to {wanted}", "at least as many dims")
+        kept = (1,) * extra + self.shape
+        new = tuple(
+            old if s is None or (type(s) is int and s == -1) else s for old, s in zip(kept, wanted, strict=True)
+        )
+        return self._broadcast_to(new)
+
+    def _broadcast_to(self, shape: tuple[Any, ...]) -> Self:
+        if same_shape(self.shape, shape):
+            return self
+        extra = len(shape) - self.ndim
+        fits = extra >= 0 and all(
+            (type(s) is int and s == 1) or same_size(s, n) for s, n in zip(self.shape, shape[max(extra, 0) :], strict=True)
+        )
+        if not fits:
+            raise self._movement_error("expand", f"cannot broadcast {self.shape} to {shape}", "sizes are equal or 1")
+        return self._mop(Ops.EXPAND, tuple(shape))
+
+    def permute(self, order: Any, *args: Any) -> Self:
+        """Reorder the dims: result dim i is dim ``order[i]``.
+
+        Raises:
+            RuntimeError: ``order`` is not a permutation of the dims.
+            ShapeError: A dim is out of range.
+        """
+        axes = tuple(self._resolve_dim(x, op="permute") for x in shape_args(order, args, "permute"))
+        if sorted(axes) != list(range(self.ndim)):
+            raise RuntimeError(error_text("permute", f"order {axes} is not a permutation of {self.ndim} dims", {"tensor": self}))
+        return self if axes == tuple(range(self.ndim)) else self._mop(Ops.PERMUTE, axes)
+
+    def flip(self, axis: Any, *args: Any) -> Self:
+        """Reverse the given axes.
+
+        Raises:
+            AssertionError: An axis is a bool.
+            RuntimeError: An axis is given twice.
+            ShapeError: An axis is out of range.
+        """
+        given = shape_args(axis, args, "flip")
+        if any(isinstance(x, bool) for x in given):
+            raise AssertionError(error_text("flip", f"axes must be ints, got {given}"))
+        axes = tuple(self._resolve_dim(x, op="flip") for x in given)
+        if len(set(axes)) != len(axes):
+            raise RuntimeError(error_text("flip", f"dim appears multiple times in {given}", {"tensor": self}))
+        mask = tuple(i in axes for i in range(self.ndim))
+        return self._mop(Ops.FLIP, mask) if any(mask) else self
+
+    def shrink(self, arg: Sequence[tuple[Sint, Sint] | None]) -> Self:
+        """Keep [start, end) of every axis; None keeps all of it. Bounds are not clamped.
+
+        Raises:
+            ShapeError: The number of pairs is not ndim, or bounds lie outside the shape.
+        """
+        if len(arg) != self.ndim:
+            raise self._movement_error("shrink", f"{len(arg)} pairs for {self.ndim} dims", "one pair (or None) per dim")
+        pairs = tuple((0, s) if p is None else (p[0], p[1]) for p, s in zip(arg, self.shape, strict=True))
+        for (start, end), size in zip(pairs, self.shape, strict=True):
+            known = isinstance(start, int) and isinstance(end, int)
+            if known and not (0 <= start <= end and (not isinstance(size, int) or end <= size)):
+                raise self._movement_error("shrink", f"bounds {pairs} are outside the shape", "0 <= start <= end <= size")
+        if all(same_size(b, 0) and same_size(e, s) for (b, e), s in zip(pairs, self.shape, strict=True)):
+            return self
+        return self._mop(Ops.SHRINK, pairs)
+
+    def shrink_to(self, shape: Any, *args: Any) -> Self:
+        """Keep [0, n) of every axis; None keeps all of it."""
+        return self.shrink([None if n is None else (0, n) for n in shape_args(shape, args, "shrink_to")])
+
+    # ---- padding ----------------------------------------------------------------------------------------------------
+
+    def pad(self, padding: Sequence[Any], mode: str = "constant", value: Any = 0.0) -> Self:
+        """Pad (or, with negative amounts, crop) the borders.
+
+        Args:
+            padding: Flat amounts, last dim first, before and after (as torch); or one (before, after) or None per dim.
+            mode: ``constant``, ``reflect``, ``replicate`` or ``circular``.
+            value: Fill value of mode ``constant``.
+
+        Raises:
+            ShapeError: The number of amounts does not fit, or an amount is too large for the mode.
+            NotImplementedError: Another mode.
+
+        Example:
+            >>> Tensor([1, 2]).pad((1, 0), value=9).tolist()
+            [9, 1, 2]
+        """
+        if mode not in {"constant", "reflect", "replicate", "circular"}:
+            raise NotImplementedError(f"pad: mode {mode!r}; expected constant, reflect, replicate or circular")
+        pads = self._padding_pairs(padding)
+        if mode != "constant":
+            return self._pad_by_copying(pads, mode)
+        cropped = self
+        if any(isinstance(p, int) and p < 0 for pair in pads for p in pair):
+            cropped = self.shrink([
+                (-min(b, 0), s + min(e, 0)) for (b, e), s in zip(pads, self.shape, strict=True)
+            ])  # fmt: skip
+            pads = tuple((max(b, 0), max(e, 0)) for b, e in pads)
+        return cropped._pad_constant(pads, value)
+
+    def _pad_constant(self, pads: tuple[tuple[Any, Any], ...], value: Any) -> Self:
+        if all(isinstance(b, int) and isinstance(e, int) and b == 0 == e for b, e in pads):
+            return self
+        padded = self._mop(Ops.PAD, pads)
+        if isinstance(value, (int, float)) and value == 0:
+            return padded
+        # PAD fills with 0, so another value is selected by a mask that is padded with False.
+        inside = self.const_like(True, dtypes.bool)._mop(Ops.PAD, pads)
+        return inside.where(padded, value)  # type: ignore[attr-defined, no-any-return]
+
+    def _padding_pairs(self, padding: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
+        padding = tuple(padding)
+        if any(p is None or isinstance(p, (tuple, list)) for p in padding):
+            if len(padding) != self.ndim:
+                raise self._movement_error("pad", f"{len(padding)} pairs for {self.ndim} dims", "one pair (or None) per dim")
+            return tuple((0, 0) if p is None else (p[0], p[1]) for p in padding)
+        if len(padding) % 2 != 0 or len(padding) > 2 * self.ndim:
+            raise self._movement_error("pad", f"flat padding {padding} has {len(padding)} numbers",
+                                       f"an even number of at most {2 * self.ndim}")  # fmt: skip
+        return ((0, 0),) * (self.ndim - len(padding) // 2) + flat_to_grouped(padding)
+
+    def _pad_by_copying(self, pads: tuple[tuple[Any, Any], ...], mode: str) -> Self:
+        if not all_int(self.shape):
+            raise AssertionError(error_text("pad", f"mode {mode} needs a static shape", {"tensor": self}))
+        result = self
+        for dim, (before, after) in enumerate(pads):
+            if before or after:
+                result = result._pad_dim(dim, before, after, mode)
+        return result
+
+    def _pad_dim(self, dim: int, before: int, after: int, mode: str) -> Self:
+        crop_before, crop_after, before, after = max(-before, 0), max(-after, 0), max(before, 0), max(after, 0)
+        size = self.shape[dim]
+        limit = {"reflect": size - 1, "circular": size, "replicate": max(before, after) if size else 0}[mode]
+        if before > limit or after > limit:
+            raise self._movement_error("pad", f"padding ({before}, {after}) of dim {dim} is too large for mode {mode}",
+                                       f"at most {limit}")  # fmt: skip
+
+        def part(start: int, end: int) -> Self:
+            return self._slice_dim(dim, start, end)
+
+        if mode == "circular":
+            sides = part(size - before, size), part(0, after)
+        elif mode == "reflect":
+            sides = part(1, 1 + before).flip(dim), part(size - 1 - after, size - 1).flip(dim)
+        else:
+            shape = list(self.shape)
+
+            def repeated(start: int, amount: int) -> Self:
+                return part(start, start + 1).expand([*shape[:dim], amount, *shape[dim + 1 :]])
+
+            sides = repeated(0, before), repeated(size - 1, after)
+        parts = [p for p in (sides[0], self, sides[1]) if p.shape[dim] != 0]
+        joined = parts[0].cat(*parts[1:], dim=dim) if len(parts) > 1 else self  # type: ignore[attr-defined]
+        total = joined.shape[dim]
+        return joined._slice_dim(dim, crop_before, total - crop_after)  # type: ignore[no-any-return]
+
+    def _slice_dim(self, dim: int, start: Sint, end: Sint) -> Self:
+        return self.shrink([(start, end) if i == dim else None for i in range(self.ndim)])
+
+    def pad_to(self, shape: Any, *args: Any, value: Any = 0) -> Self:
+        """Pad at the end up to the given sizes; None keeps a size.
+
+        Raises:
+            ShapeError: Wrong number of sizes, or a size that is smaller than the present one.
+        """
+        sizes = shape_args(shape, args, "pad_to")
+        if len(sizes) != self.ndim:
+            raise self._movement_error("pad_to", f"{len(sizes)} sizes for {self.ndim} dims", "one size (or None) per dim")
+        pads = tuple((0, 0 if n is None else ssimplify(n - s)) for n, s in zip(sizes, self.shape, strict=True))
+        if any(isinstance(e, int) and e < 0 for _, e in pads):
+            raise self._movement_error("pad_to", f"cannot pad {self.shape} to the smaller {sizes}", "new size >= size")
+        return self._pad_constant(pads, value)
+
+    # ---- dims ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def T(self) -> Self:  # noqa: N802  as numpy and torch
+        """The tensor with its dims 0 and 1 swapped."""
+        return self.transpose()
+
+    def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
+        """Swap two dims."""
+        dim0, dim1 = self._resolve_dim(dim0, op="transpose"), self._resolve_dim(dim1, op="transpose")
+        order = list(range(self.ndim))
+        if not order:
+            return self
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+        return self.permute(order)
+
+    def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
+        """Drop dims of size 1: all, or the given ones if their size is 1."""
+        if dim is None:
+            return self.reshape(tuple(s for s in self.shape if not same_size(s, 1)))
+        dims = {self._resolve_dim(d, op="squeeze") for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}  # type: ignore[arg-type]
+        if self.ndim == 0:
+            return self
+        return self.reshape(tuple(s for i, s in enumerate(self.shape) if i not in dims or not same_size(s, 1)))
+
+    def unsqueeze(self, dim: int) -> Self:
+        """Insert a dim of size 1."""
+        dim = self._resolve_dim(dim, extra=True, op="unsqueeze")
+        return self.reshape((*self.shape[:dim], 1, *self.shape[dim:]))
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """Merge dims ``start_dim`` to ``end_dim``, both included."""
+        start, end = self._resolve_dim(start_dim, op="flatten"), self._resolve_dim(end_dim, op="flatten")
+        return self.reshape((*self.shape[:start], prod(self.shape[start : end + 1]), *self.shape[end + 1 :]))
+
+    def unflatten(self, dim: int, sizes: Sequence[int]) -> Self:
+        """Split one dim into ``sizes``; one of them may be -1."""
+        dim = self._resolve_dim(dim, op="unflatten")
+        inferred = tuple(sizes)
+        if any(type(s) is int and s == -1 for s in inferred):
+            known = prod(s for s in inferred if not (type(s) is int and s == -1))
+            inferred = tuple(self.shape[dim] // known if known and type(s) is int and s == -1 else s for s in inferred)
+        return self.reshape((*self.shape[:dim], *inferred, *self.shape[dim + 1 :]))
+
+    def rearrange(self, formula: str, **sizes: int) -> Self:
+        """Reorder, split and merge dims by an einops pattern such as ``"b (h w) c -> b c h w"``.
+
+        Args:
+            formula: Names, parentheses, ``1`` and ``...`` on both sides of ``->``.
+            **sizes: Sizes of names inside parentheses; one per parenthesis may be left out.
+
+        Raises:
+            AssertionError: The pattern is malformed, or names or sizes do not fit.
+        """
+        from tinygrad.mixin.rearrange import rearrange
+
+        return rearrange(self, formula, sizes)
+
+    # ---- pieces and repetition ------------------------------------------------------------------------------------------
+
+    def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+        """Cut along ``dim`` into pieces of size ``sizes`` (the last may be smaller), or of the listed sizes.
+
+        Raises:
+            AssertionError: The sizes do not sum to the dim, or it is symbolic.
+        """
+        dim = self._resolve_dim(dim, op="split")
+        total = self.shape[dim]
+        if not isinstance(total, int):
+            raise AssertionError(error_text("split", f"dim {dim} is symbolic", {"tensor": self}))
+        if isinstance(sizes, int):
+            sizes = [min(sizes, total - start) for start in range(0, max(total, 1), max(sizes, 1))]
+        if sum(sizes) != total:
+            raise AssertionError(error_text("split", f"sizes {tuple(sizes)} sum to {sum(sizes)}", {"tensor": self},
+                                            f"they sum to {total}, the size of dim {dim}"))  # fmt: skip
+        pieces, start = [], 0
+        for size in sizes:
+            pieces.append(self._slice_dim(dim, start, start + size))
+            start += size
+        return tuple(pieces)
+
+    def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
+        """Cut along ``dim`` into at most ``chunks`` pieces of equal size (the last may be smaller).
+
+        Raises:
+            AssertionError: ``chunks`` is not positive, or the dim is symbolic.
+        """
+        dim = self._resolve_dim(dim, op="chunk")
+        if not isinstance(self.shape[dim], int) or chunks <= 0:
+            raise AssertionError(error_text("chunk", f"{chunks} chunks of dim {dim}", {"tensor": self},
+                                            "a positive number of chunks and a static size"))  # fmt: skip
+        size = self.shape[dim]
+        return list(self.split(ceildiv(size, chunks) if size else [0] * chunks, dim=dim))
+
+    def meshgrid(self, *args: Self, indexing: str = "ij") -> tuple[Self, ...]:
+        """Return one grid per operand (self and ``args``, at most 1-d), each with one dim per operand.
+
+        Raises:
+            RuntimeError: ``indexing`` is neither ``ij`` nor ``xy``.
+        """
+        if indexing not in {"ij", "xy"}:
+            raise RuntimeError(f"meshgrid: indexing {indexing!r}; expected 'ij' or 'xy'")
+        operands = (self, *args)
+        if len(operands) == 1:
+            return operands
+        order = list(range(len(operands)))
+        if indexing == "xy":
+            order[0], order[1] = 1, 0
+        shape = [1] * len(operands)
+        for operand, axis in zip(operands, order, strict=True):
+            shape[axis] = operand.flatten().shape[0] if operand.ndim else 1
+        grids = []
+        for operand, axis in zip(operands, order, strict=True):
+            along = [shape[axis] if i == axis else 1 for i in range(len(shape))]
+            grids.append(operand.reshape(along).expand(shape))
+        return tuple(grids)
+
+    def repeat(self, repeats: Any, *args: Any) -> Self:
+        """Tile the tensor ``repeats[i]`` times along dim i; more repeats than dims add leading dims.
+
+        Raises:
+            ShapeError: Fewer repeats than dims.
+        """
+        counts = shape_args(repeats, args, "repeat")
+        if len(counts) < self.ndim:
+            raise self._movement_error("repeat", f"{len(counts)} repeats for {self.ndim} dims", "at least one per dim")
+        shape = (1,) * (len(counts) - self.ndim) + self.shape
+        paired = [x for s in shape for x in (1, s)]
+        expanded = [x for r, s in zip(counts, shape, strict=True) for x in (r, s)]
+        return self.reshape(paired).expand(expanded).reshape([r * s for r, s in zip(counts, shape, strict=True)])
+
+    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+        """Repeat every element ``repeats`` times along ``dim`` (of the flattened tensor if None)."""
+        x, dim = (self.flatten(), 0) if dim is None else (self, self._resolve_dim(dim, op="repeat_interleave"))
+        shape = x.shape
+        wide = x.reshape((*shape[: dim + 1], 1, *shape[dim + 1 :])).expand((*shape[: dim + 1], repeats, *shape[dim + 1 :]))
+        return wide.reshape((*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
+
+    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+        """Shift along ``dims`` (of the flattened tensor if None); what leaves at the end enters at the start.
+
+        Raises:
+            RuntimeError: The numbers of shifts and dims differ.
+        """
+        if dims is None:
+            return self.flatten().roll(shifts, 0).reshape(self.shape)
+        pairs = list(zip(*((x,) if isinstance(x, int) else tuple(x) for x in (shifts, dims)), strict=False))
+        counts = [1 if isinstance(x, int) else len(x) for x in (shifts, dims)]
+        if counts[0] != counts[1]:
+            raise RuntimeError(error_text("roll", f"{counts[0]} shifts for {counts[1]} dims", {"tensor": self}))
+        result = self
+        for shift, dim in pairs:
+            axis = self._resolve_dim(dim, op="roll")
+            size = self.shape[axis] if self.ndim else 0
+            if size and shift % size:
+                twice = result.repeat([2 if i == axis else 1 for i in range(self.ndim)])
+                result = twice._slice_dim(axis, -shift % size, -shift % size + size)
+        return result
+
+    # ---- diagonals and windows --------------------------------------------------------------------------------------------
+
+    def diag(self) -> Self:
+        """Return the square matrix with this 1-d tensor on its diagonal and 0 elsewhere.
+
+        Raises:
+            ShapeError: Not 1-d.
+        """
+        if self.ndim != 1:
+            raise self._movement_error("diag", f"{self.ndim} dims", "1 dim", "diagonal() reads the diagonal of a matrix")
+        n = self.shape[0]
+        # Rows of length n + 1 whose first element is the value: cut into rows of n, each value moves one to the right.
+        return self.unsqueeze(-1).pad((None, (0, n))).flatten().shrink_to(n * n).reshape(n, n)
+
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
+        """Return the diagonal of dims ``dim1`` and ``dim2`` as the last dim, ``offset`` places right of the main one.
+
+        Raises:
+            RuntimeError: Both dims are the same.
+        """
+        rows, cols = self._resolve_dim(dim1, op="diagonal"), self._resolve_dim(dim2, op="diagonal")
+        if rows == cols:
+            raise RuntimeError(error_text("diagonal", f"dim1 and dim2 are both {rows}", {"tensor": self}, "two different dims"))
+        others = [i for i in range(self.ndim) if i not in (rows, cols)]
+        x = self.permute([*others, rows, cols])
+        n, m = x.shape[-2], x.shape[-1]
+        row, col = max(-offset, 0), max(offset, 0)
+        length = max(min(n - row, m - col), 0)
+        batch = x.shape[:-2]
+        if length == 0:
+            return x.shrink([*[None] * len(batch), (0, 0), (0, 0)]).reshape((*batch, 0))
+        wide = x.shrink([*[None] * len(batch), (row, row + length), (col, m)]).reshape((*batch, length * (m - col)))
+        # Element (i, i) of rows of length w lies at i * (w + 1): the first column once the rows are one longer.
+        rows_longer = wide.pad([*[None] * len(batch), (0, length)]).reshape((*batch, length, m - col + 1))
+        return rows_longer._slice_dim(len(batch) + 1, 0, 1).squeeze(-1)
+
+    def unfold(self, dim: int, size: int, step: int) -> Self:
+        """Return windows of ``size`` every ``step`` along ``dim``; the window is the new last dim.
+
+        Raises:
+            RuntimeError: ``size`` is negative or larger than the dim, or ``step`` is not positive.
+        """
+        dim = self._resolve_dim(dim, op="unfold")
+        total = self.shape[dim] if self.ndim else 1
+        if size < 0 or step <= 0 or size > total:
+            raise RuntimeError(error_text("unfold", f"size {size}, step {step} for dim {dim} of size {total}",
+                                          {"tensor": self}, f"0 <= size <= {total} and step > 0"))  # fmt: skip
+        x = self if self.ndim else self.reshape(1)
+        if size == 0:
+            count = total // step + 1
+            shape = [*(count if i == dim else s for i, s in enumerate(x.shape)), 0]
+            return x._slice_dim(dim, 0, 0).reshape((*x.shape[:dim], 0, *x.shape[dim + 1 :], 1)).reshape(shape)
+        order = [i for i in range(x.ndim) if i != dim]
+        windows = x.permute([*order, dim])._pool((size,), step)  # (..., windows, size)
+        last = x.ndim - 1
+        return windows.permute([*range(dim), last, *range(dim, last), last + 1])
+
+    def _pool(self, kernel: tuple[int, ...], stride: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1) -> Self:
+        """Return all windows over the last dims: (..., spatial) becomes (..., windows, kernel).
+
+        Element (y, k) of a dim reads y * stride + k * dilation. Built from repeat, shrink and reshape alone, so the
+        scheduler sees nothing but index arithmetic, which it simplifies to that sum.
+
+        Raises:
+            AssertionError: The kernel is larger than the input.
+        """
+        count = len(kernel)
+        strides, dilations = (
+            (v,) * count if isinstance(v, int) else tuple(v) for v in (stride, dilation)
+        )  # fmt: skip
+        if len(strides) != count or len(dilations) != count or self.ndim < count:
+            raise AssertionError(error_text("pool", f"stride {strides}, dilation {dilations} for kernel {kernel}",
+                                            {"input": self}, f"{count} numbers each"))  # fmt: skip
+        batch, spatial = self.shape[: self.ndim - count], self.shape[self.ndim - count :]
+        if not all(d * (k - 1) + 1 <= n for k, d, n in zip(kernel, dilations, spatial, strict=True)):
+            raise AssertionError(error_text("pool", f"kernel {kernel} with dilation {dilations} is larger than the input",
+                                            {"input": self}))  # fmt: skip
+        out = [ceildiv(n - d * (k - 1), s) for n, k, s, d in zip(spatial, kernel, strides, dilations, strict=True)]
+        if all(k <= s and d == 1 or k == 1 for k, s, d in zip(kernel, strides, dilations, strict=True)):
+            x = self._disjoint_windows(kernel, strides, out)
+        else:
+            x = self._overlapping_windows(kernel, strides, dilations, out)
+        lead = len(batch)
+        # (..., w0, k0, w1, k1, ...) -> (..., w0, w1, ..., k0, k1, ...)
+        return x.permute([*range(lead), *(lead + 2 * i for i in range(count)), *(lead + 2 * i + 1 for i in range(count))])
+
+    def _disjoint_windows(self, kernel: tuple[int, ...], strides: tuple[int, ...], out: list[int]) -> Self:
+        lead = self.ndim - len(kernel)
+        spatial, keep = self.shape[lead:], [None] * lead
+        covered = [o * s for o, s in zip(out, strides, strict=True)]
+        x = self.pad([*keep, *((0, max(c - n, 0)) for c, n in zip(covered, spatial, strict=True))])
+        x = x.shrink([*keep, *((0, c) for c in covered)])
+        x = x.reshape((*self.shape[:lead], *(v for o, s in zip(out, strides, strict=True) for v in (o, s))))
+        return x.shrink([*keep, *(v for k in kernel for v in (None, (0, k)))])
+
+    def _overlapping_windows(
+        self, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], out: list[int]
+    ) -> Self:
+        lead = self.ndim - len(kernel)
+        batch, spatial, keep = self.shape[:lead], self.shape[lead:], [None] * lead
+        per_dim = list(zip(kernel, strides, dilations, spatial, out, strict=True))
+        # Row k of the repeated input, cut into rows of f * n + d, starts at position k * d of the input (modulo n).
+        # f is 1 unless the stride is so large that out * stride would not fit in one row.
+        rows = [ceildiv(max(o * s - d, n), n) * n + d for _, s, d, n, o in per_dim]
+        x = self.repeat([*[1] * lead, *(ceildiv(k * r, n) for (k, _, _, n, _), r in zip(per_dim, rows, strict=True))])
+        x = x.shrink([*keep, *((0, k * r) for k, r in zip(kernel, rows, strict=True))])
+        x = x.reshape((*batch, *(v for k, r in zip(kernel, rows, strict=True) for v in (k, r))))
+        x = x.shrink([*keep, *(v for k, s, _, _, o in per_dim for v in ((0, k), (0, o * s)))])
+        x = x.reshape((*batch, *(v for k, s, _, _, o in per_dim for v in (k, o, s))))
+        x = x.shrink([*keep, *(v for k, _, _, _, o in per_dim for v in ((0, k), (0, o), (0, 1)))])
+        x = x.reshape((*batch, *(v for k, _, _, _, o in per_dim for v in (k, o))))
+        return x.permute([*range(lead), *(lead + 2 * i + j for i in range(len(kernel)) for j in (1, 0))])

@@ -1,0 +1,93 @@
+"""What the mixins need from the class that they are mixed into (UOp and Tensor). Nothing else may be relied on.
+
+In:   nothing.
+Out:  ``Hooks``, the root of every mixin: typed declarations, and the helpers that need nothing but them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tinygrad.errors import ShapeError, error_text
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from tinygrad.dtype import DType, DTypeLike
+    from tinygrad.uop import Ops
+    from tinygrad.uop.ops import UOp
+
+Sint: TypeAlias = "int | UOp"
+
+
+class Hooks:
+    """The methods that a class with mixins implements itself."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        shape: tuple[Any, ...]
+        dtype: DType
+        device: str | tuple[str, ...] | None
+        ndim: int
+        _uop: UOp
+
+        def alu(self, op: Ops, *src: Self) -> Self: ...
+        def _mop(self, op: Ops, marg: tuple[Any, ...]) -> Self: ...
+        def _rop(self, op: Ops, axes: tuple[int, ...]) -> Self: ...
+        def cast(self, dtype: DTypeLike) -> Self: ...
+        def bitcast(self, dtype: DTypeLike) -> Self: ...
+        def _wrap_uop(self, uop: UOp) -> Self: ...
+        @classmethod
+        def const(cls, value: Any, dtype: DTypeLike | None = None) -> Self: ...
+        def const_like(self, b: Any, dtype: DTypeLike | None = None) -> Self: ...
+        def ufix(self, x: Any) -> Self: ...
+        def contiguous(self) -> Self: ...
+        def detach(self) -> Self: ...
+
+    def _resolve_dim(self, dim: int, *, extra: bool = False, op: str = "dim") -> int:
+        """Return ``dim`` counted from the front; ``extra`` allows one position past the last dim (for new dims).
+
+        Raises:
+            ShapeError: ``dim`` is out of range.
+        """
+        total = max(1, self.ndim + int(extra))
+        if not -total <= dim < total:
+            raise ShapeError(
+                error_text(op, f"dim {dim} is out of range for {self.ndim} dims", {"tensor": self}, f"{-total} <= dim < {total}")
+            )
+        return dim + total if dim < 0 else dim
+
+
+def same_size(a: Any, b: Any) -> bool:
+    """Whether two sizes are known to be equal. ``!=`` on symbolic sizes builds a node, so it is not used for that."""
+    if a is b:
+        return True
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    difference = a - b
+    return isinstance(ssimplify(difference), int) and ssimplify(difference) == 0
+
+
+def same_shape(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    """Whether two shapes are known to be equal."""
+    return len(a) == len(b) and all(x is y or same_size(x, y) for x, y in zip(a, b, strict=True))
+
+
+def ssimplify(size: Any) -> Any:
+    """Return a size with symbolic parts simplified, an int where it is constant."""
+    return size if isinstance(size, int) else size.ssimplify()
+
+
+def shape_args(shape: Any, args: tuple[Any, ...], op: str) -> tuple[Any, ...]:
+    """Return sizes given as separate numbers or as one tuple or list.
+
+    Raises:
+        ShapeError: A tuple and further arguments are mixed.
+    """
+    if isinstance(shape, (tuple, list)):
+        if args:
+            raise ShapeError(error_text(op, f"a {type(shape).__name__} and {len(args)} more arguments",
+                                        rule="either separate sizes or one tuple"))  # fmt: skip
+        return tuple(shape)
+    return (shape, *args)
