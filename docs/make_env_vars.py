@@ -55,7 +55,7 @@ def sections() -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     heading = ""
     for comment, python_name, name in re.findall(
-        r'^# (.+)$|^(\w+) = \w*Var\(\s*"(\w+)"', SETTINGS.read_text(encoding="utf-8"), re.MULTILINE
+        r'^# (.+)$|^(\w+) = (?:Context|DTypeName|Device)Var\(\s*"(\w+)"', SETTINGS.read_text(encoding="utf-8"), re.MULTILINE
     ):
         if comment:
             heading = comment
