@@ -1,0 +1,172 @@
+"""LLVM as a code generator: IR text in, object code out.
+
+In:   the text of an LLVM IR module that is already in its final form, and a processor.
+Out:  an ELF object file.
+Why:  only code generation runs, no IR pass pipeline: the renderer writes phi nodes, vectors and folded addresses itself, and
+      that halves the compile time. The C functions of llvmlite's library are called directly, with an LLVM context per call
+      and a target machine per thread: llvmlite's own Python layer holds one lock around every call, so it could not compile
+      two kernels at once. ctypes releases the interpreter lock meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+import importlib.util
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from tinygrad.device import CompileError, Compiler
+from tinygrad.runtime.support.cpu_arch import CPUArch
+
+# 0 to 3, as clang's -O levels: it chooses instruction selection and scheduling. 2 and 3 give the same code for kernels.
+_CODEGEN_LEVEL: Final = 2
+# ELF everywhere, macOS included: the loader is the project's own.
+_TRIPLES: Final = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+
+_P, _S, _I = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+_PROTOTYPES: Final[dict[str, tuple[Any, list[Any]]]] = {
+    "ContextCreate": (_P, []),
+    "ContextDispose": (None, [_P]),
+    "ParseAssembly": (_P, [_P, _S, ctypes.POINTER(_P)]),
+    "VerifyModule": (_I, [_P, ctypes.POINTER(_P)]),
+    "DisposeModule": (None, [_P]),
+    "GetTargetFromTriple": (_P, [_S, ctypes.POINTER(_P)]),
+    "CreateTargetMachine": (_P, [_P, _S, _S, _S, _I, _S, _S, _I, _I, _S]),
+    "TargetMachineEmitToMemory": (_P, [_P, _P, _I, ctypes.POINTER(_P)]),
+    "GetBufferStart": (_P, [_P]),
+    "GetBufferSize": (ctypes.c_size_t, [_P]),
+    "DisposeMemoryBuffer": (None, [_P]),
+    "GetHostCPUName": (None, [ctypes.POINTER(_P)]),
+    "GetHostCPUFeatures": (_I, [ctypes.POINTER(_P)]),
+    "DisposeString": (None, [_P]),
+}
+_load_lock = threading.Lock()
+
+
+@functools.cache
+def _load() -> Any:
+    spec = importlib.util.find_spec("llvmlite")
+    if spec is None or not spec.submodule_search_locations:
+        raise CompileError("the package llvmlite is not installed; run: pip install llvmlite")
+    folder = Path(spec.submodule_search_locations[0]) / "binding"
+    found = sorted(path for path in folder.glob("*llvmlite.*") if path.suffix in (".so", ".dylib", ".dll"))
+    if not found:
+        raise CompileError(f"llvmlite has no library in {folder}; reinstall it")
+    library = ctypes.CDLL(str(found[0]))
+    for name, (result, arguments) in _PROTOTYPES.items():
+        function = getattr(library, f"LLVMPY_{name}")
+        function.restype, function.argtypes = result, arguments
+    for name in ("AllTargetInfos", "AllTargets", "AllTargetMCs", "AllAsmPrinters"):
+        getattr(library, f"LLVMPY_Initialize{name}")()
+    return library
+
+
+def llvm_library() -> Any:
+    """Return the LLVM library with its targets initialised.
+
+    Raises:
+        CompileError: llvmlite is not installed.
+    """
+    with _load_lock:
+        return _load()
+
+
+def _take_string(library: Any, pointer: ctypes.c_void_p) -> str:
+    if not pointer.value:
+        return ""
+    text = ctypes.string_at(pointer.value).decode(errors="replace")
+    library.LLVMPY_DisposeString(pointer)
+    return text
+
+
+def host_cpu() -> str:
+    """Return LLVM's name of the processor that runs."""
+    library, text = llvm_library(), ctypes.c_void_p()
+    library.LLVMPY_GetHostCPUName(ctypes.byref(text))
+    return _take_string(library, text)
+
+
+def host_features() -> str:
+    """Return the features of the processor that runs, as LLVM takes them: ``+avx,-avx512f,...``."""
+    library, text = llvm_library(), ctypes.c_void_p()
+    library.LLVMPY_GetHostCPUFeatures(ctypes.byref(text))
+    return _take_string(library, text)
+
+
+class LLVMCompiler(Compiler):
+    """Compiles LLVM IR for one processor; may be used from several threads at once."""
+
+    def __init__(self, arch: CPUArch, level: int = _CODEGEN_LEVEL) -> None:
+        self.arch, self.level = arch, level
+        self._local = threading.local()
+        super().__init__(f"compile_llvm_{_llvmlite_version()}_{arch.key}_{level}".replace("-", "_").replace("+", "p"))
+
+    def _target_machine(self, library: Any) -> Any:
+        machine = getattr(self._local, "machine", None)
+        if machine is None:
+            machine = self._local.machine = self._make_target_machine(library, self.arch)
+        return machine
+
+    def _make_target_machine(self, library: Any, arch: CPUArch) -> Any:
+        triple, error = _TRIPLES[arch.machine].encode(), ctypes.c_void_p()
+        target = library.LLVMPY_GetTargetFromTriple(triple, ctypes.byref(error))
+        if not target:
+            raise CompileError(f"LLVM: no target for {triple.decode()}: {_take_string(library, error)}")
+        native = not arch.cpu
+        cpu = host_cpu() if native else arch.cpu
+        features = ",".join(([host_features()] if native else []) + list(arch.features))
+        return library.LLVMPY_CreateTargetMachine(
+            target, triple, cpu.encode(), features.encode(), self.level, b"pic", b"small", 0, 0, b""
+        )
+
+    def compile(self, src: str) -> bytes:
+        """Compile IR text to an object file.
+
+        Raises:
+            CompileError: The IR is malformed; the message quotes the line.
+        """
+        return self._emit(src, as_object=True)
+
+    def assembly(self, src: str) -> str:
+        """Return the assembly that ``src`` compiles to, for reading."""
+        return self._emit(src, as_object=False).decode()
+
+    def _emit(self, src: str, as_object: bool) -> bytes:
+        library = llvm_library()
+        machine, error = self._target_machine(library), ctypes.c_void_p()
+        context = library.LLVMPY_ContextCreate()
+        module = None
+        try:
+            module = library.LLVMPY_ParseAssembly(context, src.encode(), ctypes.byref(error))
+            if not module:
+                raise CompileError(f"LLVM IR does not parse: {_take_string(library, error)}")
+            if library.LLVMPY_VerifyModule(module, ctypes.byref(error)):
+                raise CompileError(f"LLVM IR is invalid: {_take_string(library, error)}\n{src}")
+            buffer = library.LLVMPY_TargetMachineEmitToMemory(machine, module, int(as_object), ctypes.byref(error))
+            if not buffer:
+                raise CompileError(f"LLVM gave no code: {_take_string(library, error)}")
+            start, size = library.LLVMPY_GetBufferStart(buffer), library.LLVMPY_GetBufferSize(buffer)
+            code = ctypes.string_at(start, size)
+            library.LLVMPY_DisposeMemoryBuffer(buffer)
+            return code
+        finally:
+            if module:
+                library.LLVMPY_DisposeModule(module)
+            library.LLVMPY_ContextDispose(context)
+
+    def disassemble(self, lib: bytes) -> None:
+        """Print the machine code, if the machine has objdump."""
+        from tinygrad.helpers import cpu_objdump
+
+        cpu_objdump(lib)
+
+
+@functools.cache
+def _llvmlite_version() -> str:
+    try:
+        return importlib.metadata.version("llvmlite").replace(".", "_")
+    except importlib.metadata.PackageNotFoundError:
+        return "none"

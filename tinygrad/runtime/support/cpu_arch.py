@@ -1,0 +1,146 @@
+"""What the processor can do: the architecture field of ``DEV=CPU:LLVM:x86_64,znver2,avx2,-avx512f``.
+
+In:   text ``[machine[,cpu][,feature][,-feature]...]``; empty or ``native`` means the machine that runs.
+Out:  ``CPUArch``: what the code generators ask for (vector width, registers, fused multiply-add) and what LLVM is told.
+Why:  renderers are made on every start, so the host is read from /proc/cpuinfo; LLVM is loaded only to compile.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_MACHINES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+
+# The features that choose code, by processor; each line adds to the one above. Names are LLVM's.
+_LEVEL_2: Final = frozenset({"sse4.2", "popcnt"})
+_LEVEL_3: Final = _LEVEL_2 | {"avx", "avx2", "fma", "f16c", "bmi2"}
+_LEVEL_4: Final = _LEVEL_3 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+_CPU_FEATURES: Final = {
+    "x86-64": frozenset[str](),
+    "x86-64-v2": _LEVEL_2,
+    "x86-64-v3": _LEVEL_3,
+    "x86-64-v4": _LEVEL_4,
+    **dict.fromkeys(("nehalem", "westmere"), _LEVEL_2),
+    **dict.fromkeys(("haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3"), _LEVEL_3),
+    **dict.fromkeys(
+        ("skylake-avx512", "cascadelake", "icelake-server", "sapphirerapids", "graniterapids", "znver4", "znver5"), _LEVEL_4
+    ),
+}
+# Spelling in /proc/cpuinfo -> LLVM's; all others of interest are spelled alike.
+_CPUINFO_NAMES: Final = {"sse4_2": "sse4.2"}
+# 512-bit vectors pay off only where bytes, words and masks have instructions too.
+_AVX512: Final = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
+
+# Switching a feature off takes those along that build on it.
+_IMPLIED: Final = {"avx512f": _AVX512, "avx2": _AVX512, "avx": _AVX512 | {"avx2", "fma", "f16c"}}
+
+
+@dataclass(frozen=True)
+class CPUArch:
+    """A processor as the code generators see it.
+
+    Attributes:
+        machine: ``x86_64`` or ``aarch64``.
+        cpu: LLVM's name of the processor; empty for the one that runs.
+        features: Features switched on (``+name``) or off (``-name``) by ``DEV``, in order.
+        enabled: Known features that are on.
+        host: Digest of the processor that runs if ``cpu`` is empty; part of the key of compiled code.
+    """
+
+    machine: str
+    cpu: str
+    features: tuple[str, ...]
+    enabled: frozenset[str]
+    host: str
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of the widest vector register worth using."""
+        if self.machine == "aarch64":
+            return 16
+        return 64 if self.enabled >= _AVX512 else 32 if "avx2" in self.enabled else 16
+
+    @property
+    def vector_registers(self) -> int:
+        """Number of vector registers."""
+        return 32 if self.machine == "aarch64" or self.vector_bytes == 64 else 16
+
+    @property
+    def has_fma(self) -> bool:
+        """Whether a fused multiply-add is one instruction."""
+        return self.machine == "aarch64" or "fma" in self.enabled
+
+    @property
+    def key(self) -> str:
+        """Text that differs wherever compiled code may differ."""
+        return "_".join((self.machine, self.cpu or f"native{self.host}", *self.features))
+
+
+@functools.cache
+def _cpuinfo() -> tuple[frozenset[str], str]:
+    """Return the flags of the processor that runs and a digest of flags and model."""
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0]
+    except OSError:
+        return frozenset(), hashlib.sha256(platform.processor().encode()).hexdigest()[:8]
+    fields = dict(line.partition(":")[::2] for line in first.splitlines())
+    values = {name.strip(): value.strip() for name, value in fields.items()}
+    flags = values.get("flags", values.get("Features", ""))
+    identity = "|".join((flags, *(values.get(n, "") for n in ("model name", "cpu family", "model", "CPU part"))))
+    names = frozenset(_CPUINFO_NAMES.get(flag, flag) for flag in flags.split())
+    return names, hashlib.sha256(identity.encode()).hexdigest()[:8]
+
+
+def _host_features() -> frozenset[str]:
+    flags = _cpuinfo()[0]
+    if not flags and _MACHINES.get(platform.machine().lower()) == "x86_64":
+        from tinygrad.runtime.support.compiler_llvm import host_features
+
+        return frozenset(name[1:] for name in host_features().split(",") if name.startswith("+"))
+    return flags
+
+
+def _is_feature(name: str) -> bool:
+    return name.startswith(("avx", "sse", "fma", "f16c", "bmi", "popcnt", "neon", "sve"))
+
+
+@functools.cache
+def parse_arch(text: str = "") -> CPUArch:
+    """Read the architecture field of a target.
+
+    Raises:
+        RuntimeError: The machine is unknown.
+
+    Example:
+        >>> parse_arch("x86_64,znver2").vector_bytes, parse_arch("x86_64,znver2,-avx2").vector_bytes
+        (32, 16)
+    """
+    host = _MACHINES.get(platform.machine().lower(), platform.machine().lower())
+    parts = [part.strip() for part in text.split(",") if part.strip() and part.strip() != "native"]
+    machine = host
+    if parts and not _is_feature(parts[0].lstrip("+-")):
+        name = parts.pop(0)
+        if name.lower() not in _MACHINES:
+            raise RuntimeError(
+                f"DEV: unknown architecture {name!r} in {text!r}; write machine[,cpu][,feature][,-feature], with machine "
+                "one of x86_64, aarch64"
+            )
+        machine = _MACHINES[name.lower()]
+    cpu = ""
+    if parts and parts[0][0] not in "+-" and not _is_feature(parts[0]):
+        cpu = parts.pop(0)
+    elif machine != host:
+        cpu = "generic" if machine == "aarch64" else "x86-64"
+    features = tuple(part if part[0] in "+-" else f"+{part}" for part in parts)
+    enabled = set(_CPU_FEATURES.get(cpu, frozenset()) if cpu else _host_features())
+    for feature in features:
+        if feature[0] == "+":
+            enabled.add(feature[1:])
+        else:
+            enabled -= {feature[1:], *_IMPLIED.get(feature[1:], ())}
+    return CPUArch(machine, cpu, features, frozenset(enabled), "" if cpu else _cpuinfo()[1])
