@@ -77,6 +77,7 @@ def test_conv2d_when_channels_and_sizes_are_equal() -> None:
     assert_layers_agree(nn.Conv2d(5, 5, 3), torch.nn.Conv2d(5, 5, 3), random(1, 5, 5, 5))
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 def test_conv1d_and_conv3d() -> None:
     assert_layers_agree(nn.Conv1d(3, 4, 5, padding=2), torch.nn.Conv1d(3, 4, 5, padding=2), random(2, 3, 10))
     assert_layers_agree(nn.Conv1d(3, 4, 4, padding="SAME"), torch.nn.Conv1d(3, 4, 4, padding="same"), random(2, 3, 7))
