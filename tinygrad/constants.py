@@ -41,12 +41,10 @@ class ConstFloat(float):
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, ConstFloat):
-            if self != self or other != other:  # NaN is the one value that differs from itself
-                return math.isnan(self) and math.isnan(other)
-            return float.__eq__(self, other) and math.copysign(1.0, self) == math.copysign(1.0, other)
-        if math.isnan(self) and isinstance(other, float):
+        if isinstance(other, float) and math.isnan(self):
             return math.isnan(other)
+        if isinstance(other, ConstFloat):
+            return float.__eq__(self, other) and math.copysign(1.0, self) == math.copysign(1.0, other)
         return float.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:

@@ -69,7 +69,7 @@ class _State:
         self.local = threading.local()
         self.lock = threading.Lock()
         self.generation = 0  # counts replacements of a damaged file
-        self.rebuilt = False
+        self.rebuilt: set[str] = set()
         self.locked_until = 0.0
         self.stored_bytes = _CHECK_EVERY
         self.inherited: list[Any] = []
@@ -129,11 +129,11 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def _replace_damaged_file() -> bool:
-    """Remove a damaged database, once per process. Returns whether another try makes sense."""
+    """Remove a damaged database, once per process and file. Returns whether another try makes sense."""
     with _state.lock:
-        if _state.rebuilt:
+        if CACHEDB in _state.rebuilt:
             return False
-        _state.rebuilt = True
+        _state.rebuilt.add(CACHEDB)
         _state.generation += 1
         for suffix in ("", "-wal", "-shm", "-journal"):
             try:

@@ -136,7 +136,7 @@ def fp8_to_float(byte: int, dtype: DType) -> float:
 
 
 def _fp8_truncation(fmt: Fp8Format) -> Callable[[Any], float]:
-    return lambda x: fp8_values(fmt)[encode_fp8(float(x), fmt)]
+    return lambda x: fp8_values(fmt)[encode_fp8(x, fmt)]
 
 
 # dtype -> function that rounds (floats) or wraps (integers) a Python value to the dtype
@@ -166,8 +166,8 @@ def storage_fmt_for_dtype(dtype: DType) -> str | None:
 def to_storage_scalar(x: Any, dtype: DType) -> Any:
     """Return the raw storage value of ``x``: the bits of bfloat16 and fp8, else ``x`` rounded to the dtype."""
     if dtype is dtypes.bfloat16:
-        return bf16_to_bits(float(x))
-    return float_to_fp8(float(x), dtype) if dtype in dtypes.fp8s else truncate[dtype](x)
+        return bf16_to_bits(x)
+    return float_to_fp8(x, dtype) if dtype in dtypes.fp8s else truncate[dtype](x)
 
 
 def from_storage_scalar(x: Any, dtype: DType) -> Any:
@@ -214,7 +214,7 @@ def _np_type(dtype: DType) -> type[Any]:
         return np.float32
     if dtype.fmt is None:
         raise KeyError(dtype)
-    return np.dtype(dtype.fmt).type
+    return np.dtype(dtype.full_name).type
 
 
 def _from_np_dtype(np_dtype: np.dtype[Any] | type[Any]) -> DType:

@@ -89,7 +89,8 @@ def _round_mantissa_array(values: Array, exponent_bias: int, mantissa_bits: int)
 
     exponent = np.maximum(np.frexp(values)[1] - 1, 1 - exponent_bias)
     scaled: Array = np.rint(np.ldexp(values, mantissa_bits - exponent))
-    rounded: Array = np.copysign(np.ldexp(scaled, exponent - mantissa_bits), values)
+    with np.errstate(over="ignore", under="ignore"):
+        rounded: Array = np.copysign(np.ldexp(scaled, exponent - mantissa_bits), values)
     return rounded
 
 

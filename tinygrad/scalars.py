@@ -24,6 +24,21 @@ def float_to_wrapped_int(x: float, low: int, high: int, bits: int, signed: bool)
     return wrap_int(whole if low <= whole <= high else low, bits, signed)
 
 
+def as_float(x: float) -> float:
+    """Return a number as a float that rounds further as the number itself would, to any format of up to 51 bits.
+
+    An int beyond 53 bits would be rounded twice; here its lowest kept bit records that bits were lost ("round to odd").
+    """
+    if isinstance(x, int) and (extra := x.bit_length() - 53) > 0:
+        kept = abs(x) >> extra
+        if kept << extra != abs(x):
+            kept |= 1
+        if extra > 971:
+            return -math.inf if x < 0 else math.inf
+        return math.ldexp(-kept if x < 0 else kept, extra)
+    return float(x)
+
+
 def round_mantissa(x: float, exponent_bias: int, mantissa_bits: int) -> float:
     """Round a finite float to nearest even at ``mantissa_bits``, subnormals too; the exponent has no upper limit."""
     if x == 0.0:
@@ -31,7 +46,10 @@ def round_mantissa(x: float, exponent_bias: int, mantissa_bits: int) -> float:
     exponent = max(math.frexp(x)[1] - 1, 1 - exponent_bias)
     # Scaling by a power of two is exact, and Python's round goes to the even neighbour.
     scaled = math.ldexp(x, mantissa_bits - exponent)
-    return math.copysign(math.ldexp(float(round(scaled)), exponent - mantissa_bits), x)
+    try:
+        return math.copysign(math.ldexp(float(round(scaled)), exponent - mantissa_bits), x)
+    except OverflowError:
+        return math.copysign(math.inf, x)
 
 
 def float_to_fp16(x: float) -> float:
@@ -46,9 +64,9 @@ def float_to_fp32(x: float) -> float:
 
 def _through_struct(fmt: str, x: float) -> float:
     try:
-        return float(struct.unpack(fmt, struct.pack(fmt, x))[0])
+        return float(struct.unpack(fmt, struct.pack(fmt, as_float(x)))[0])
     except OverflowError:
-        return math.copysign(math.inf, x)
+        return -math.inf if x < 0 else math.inf
 
 
 _LARGEST_BF16: Final = math.ldexp(255, 120)
@@ -56,9 +74,10 @@ _LARGEST_BF16: Final = math.ldexp(255, 120)
 
 def float_to_bf16(x: float) -> float:
     """Round to bfloat16: nearest even, beyond the largest number to infinity."""
+    x = as_float(x)
     if not math.isfinite(x):
-        return float(x)
-    rounded = round_mantissa(float(x), 127, 7)
+        return x
+    rounded = round_mantissa(x, 127, 7)
     return rounded if abs(rounded) <= _LARGEST_BF16 else math.copysign(math.inf, x)
 
 
@@ -98,12 +117,13 @@ E5M2_FNUZ: Final = Fp8Format(16, 2, 57344.0, is_fnuz=True)
 
 def encode_fp8(x: float, fmt: Fp8Format) -> int:
     """Return the byte of ``x``: rounded to nearest even, finite values beyond the largest number saturated to it."""
+    x = as_float(x)
     sign = 0x80 if math.copysign(1.0, x) < 0 else 0
     if not math.isfinite(x):
         if fmt.is_fnuz:
             return 0x80
         return sign | (fmt.infinity if fmt.infinity is not None and math.isinf(x) else 0x7F)
-    size = min(abs(round_mantissa(float(x), fmt.bias, fmt.mantissa_bits)), fmt.largest)
+    size = min(abs(round_mantissa(x, fmt.bias, fmt.mantissa_bits)), fmt.largest)
     if size == 0.0:
         return 0 if fmt.is_fnuz else sign
     exponent = max(math.frexp(size)[1] - 1, 1 - fmt.bias)
