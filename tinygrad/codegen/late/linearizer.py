@@ -1,0 +1,242 @@
+"""Put a lowered kernel into program order.
+
+In:   a SINK over ENDs, STOREs and AFTERs; every node knows through its sources in which loops it must run.
+Out:  the list of instructions; AFTER and GROUP are gone, every loop is closed by one END, SINK comes last.
+Why:  every node is placed in the outermost loop where its sources are available, which is loop-invariant code motion for
+      free; inside a loop body nodes stand near their first use, which keeps few values alive.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from tinygrad.dtype import dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+class _Loops:
+    """The loops of a kernel: which open at which node, and how they nest."""
+
+    def __init__(self, nodes: list[UOp]) -> None:
+        self.ranges = [u for u in nodes if u.op is Ops.RANGE]
+        self.bit = {r: 1 << i for i, r in enumerate(self.ranges)}
+        self.mask: dict[UOp, int] = {}
+        self.above = dict.fromkeys(self.ranges, 0)
+        for u in nodes:
+            bits = 0
+            for s in u.src:
+                bits |= self.mask[s]
+            if u.op is Ops.RANGE:
+                self.above[u] = bits
+                bits |= self.bit[u]
+            elif u.op is Ops.END:
+                own = 0
+                for r in u.src[1:]:
+                    own |= self.bit[r]
+                bits &= ~own
+                enclosing = bits
+                for r in u.src[1:]:
+                    self.above[r] |= enclosing
+                    enclosing |= self.bit[r]
+            self.mask[u] = bits
+        self._close()
+        self._deepest: dict[int, UOp | None] = {0: None}
+
+    def _close(self) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for r in self.ranges:
+                total = self.above[r]
+                for other in self.ranges:
+                    if total & self.bit[other]:
+                        total |= self.above[other]
+                if total & self.bit[r]:
+                    raise RuntimeError(f"linearize: loop {r.arg} would have to run inside itself")
+                if total != self.above[r]:
+                    self.above[r] = total
+                    changed = True
+
+    def deepest(self, u: UOp) -> UOp | None:
+        """Return the innermost loop that ``u`` runs in."""
+        bits = self.mask[u]
+        if bits in self._deepest:
+            return self._deepest[bits]
+        inside = [r for r in self.ranges if bits & self.bit[r]]
+        inner = max(inside, key=lambda r: self.above[r].bit_count())
+        if bits & ~(self.above[inner] | self.bit[inner]):
+            raise RuntimeError(f"linearize: {u.op} is inside loops that do not nest: {[r.arg for r in inside]}")
+        self._deepest[bits] = inner
+        return inner
+
+    def parent(self, r: UOp) -> UOp | None:
+        """Return the loop right around ``r``."""
+        around = [other for other in self.ranges if self.above[r] & self.bit[other]]
+        return max(around, key=lambda other: self.above[other].bit_count(), default=None)
+
+
+def _numbers(sink: UOp, order: Iterable[UOp], nodes: list[UOp]) -> dict[UOp, int]:
+    """Number the nodes in the order of a walk along ``order``: sources right before their first user."""
+    alive = set(nodes)
+    number: dict[UOp, int] = {}
+    for root in (*order, sink):
+        if root not in alive or root in number:
+            continue
+        stack = [(root, False)]
+        while stack:
+            u, expanded = stack.pop()
+            if u in number:
+                continue
+            if expanded:
+                number[u] = len(number)
+                continue
+            stack.append((u, True))
+            stack.extend((s, False) for s in reversed(u.src) if s not in number)
+    return number
+
+
+_FIRST = {Ops.PARAM: 0, Ops.BUFFER: 1, Ops.SPECIAL: 2}
+
+
+def _key(u: UOp, number: dict[UOp, int]) -> tuple[int, int, int]:
+    rank = _FIRST.get(u.op)
+    return (3, number[u], 0) if rank is None else (rank, u.arg.slot if rank < 2 else 0, number[u])
+
+
+class _Blocks:
+    """Loop bodies: their items (nodes and inner loops) and what must come before what."""
+
+    def __init__(self, nodes: list[UOp], number: dict[UOp, int]) -> None:
+        self.loops = loops = _Loops(nodes)
+        self.number = number
+        self.parent = {r: loops.parent(r) for r in loops.ranges}
+        self.items: dict[UOp | None, list[UOp]] = {r: [] for r in loops.ranges}
+        self.items[None] = []
+        self.ends: dict[UOp, int] = {}
+        self.place: dict[UOp, UOp | None] = {}
+        for u in nodes:
+            if u.op is Ops.RANGE:
+                self.place[u] = u
+            elif u.op is not Ops.SINK:
+                self.place[u] = loops.deepest(u)
+            if u.op is Ops.END:
+                for r in u.src[1:]:
+                    self.ends[r] = max(self.ends.get(r, -1), number[u])
+        for u in nodes:
+            if u.op is Ops.RANGE:
+                self.items[self.parent[u]].append(u)
+            elif u.op is Ops.END or u.op is Ops.SINK:
+                continue
+            else:
+                self.items[self.place[u]].append(u)
+        self.before: dict[UOp, set[UOp]] = {}
+        for u in nodes:
+            if u.op is not Ops.SINK:
+                self._edges(u)
+
+    def _item(self, u: UOp) -> tuple[UOp, UOp | None]:
+        """Return the item that stands for ``u`` and the block that it is in; an END is stood for by its loop."""
+        if u.op is Ops.END:
+            loop = min(u.src[1:], key=lambda r: self.loops.above[r].bit_count())
+            return loop, self.parent[loop]
+        return u, self.parent[u] if u.op is Ops.RANGE else self.place[u]
+
+    def _edges(self, u: UOp) -> None:
+        for s in u.src:
+            if s.op is Ops.RANGE:
+                continue  # who reads a loop variable is inside the loop, or closes it
+            first, block = self._item(s)
+            second, place = self._item(u)
+            while place is not block and place is not None:
+                second, place = place, self.parent[place]
+            if place is block and first is not second:
+                self.before.setdefault(second, set()).add(first)
+            elif place is not block and u.op is not Ops.END:
+                raise RuntimeError(f"linearize: {s.op} is read outside of the loop that computes it, by {u.op}")
+
+    def key(self, item: UOp) -> tuple[int, int, int]:
+        """Return the sort key of an item: loops stand where their END is."""
+        if item.op is Ops.RANGE:
+            return (3, self.ends.get(item, self.number[item]), 0)
+        return _key(item, self.number)
+
+    def ordered(self, block: UOp | None) -> list[UOp]:
+        """Return the items of a loop body in program order."""
+        items = self.items[block]
+        missing = {item: len(self.before.get(item, ())) for item in items}
+        users: dict[UOp, list[UOp]] = {}
+        for item in items:
+            for first in self.before.get(item, ()):
+                users.setdefault(first, []).append(item)
+        ready = [(self.key(item), i, item) for i, item in enumerate(items) if not missing[item]]
+        heapq.heapify(ready)
+        out = []
+        while ready:
+            _, i, item = heapq.heappop(ready)
+            out.append(item)
+            for user in users.get(item, ()):
+                missing[user] -= 1
+                if not missing[user]:
+                    heapq.heappush(ready, (self.key(user), len(items) + i, user))
+        if len(out) != len(items):
+            raise RuntimeError(f"linearize: {len(items) - len(out)} nodes wait for each other in a cycle")
+        return out
+
+
+class _Emitter:
+    """Writes the final nodes: AFTERs dissolved, loops closed."""
+
+    def __init__(self, blocks: _Blocks) -> None:
+        self.blocks = blocks
+        self.new: dict[UOp, UOp] = {}
+        self.emitted: set[UOp] = set()
+        self.out: list[UOp] = []
+
+    def emit(self, u: UOp) -> None:
+        """Append the final form of ``u``."""
+        op, new = u.op, self.new
+        if op is Ops.GROUP:
+            return
+        if op is Ops.AFTER:
+            new[u] = new[u.src[0]]
+            return
+        src = u.src[:1] if op is Ops.RANGE else () if op is Ops.BARRIER else u.src
+        final = tuple([new[s] for s in src])
+        made = u if final == u.src else UOp(op, u.dtype, final, u.arg, u.tag)
+        if made in self.emitted:
+            # The same read or write at another moment is another instruction.
+            made = made.rtag(len(self.out))
+        self.emitted.add(made)
+        new[u] = made
+        self.out.append(made)
+
+    def block(self, block: UOp | None) -> None:
+        """Append a loop body."""
+        for item in self.blocks.ordered(block):
+            if item.op is not Ops.RANGE:
+                self.emit(item)
+                continue
+            self.emit(item)
+            start = len(self.out)
+            self.block(item)
+            last = self.out[-1] if len(self.out) > start else UOp(Ops.NOOP, dtypes.void)
+            self.out.append(UOp(Ops.END, dtypes.void, (last, self.new[item])))
+
+
+def linearize(sink: UOp, order: Iterable[UOp] = ()) -> list[UOp]:
+    """Return the instructions of a lowered kernel.
+
+    Args:
+        sink: The lowered kernel.
+        order: Nodes in the order in which they should come where dependencies leave a choice.
+
+    Raises:
+        RuntimeError: Loops do not nest, or nodes depend on each other in a circle.
+    """
+    nodes = list(sink.toposort())
+    blocks = _Blocks(nodes, _numbers(sink, order, nodes))
+    emitter = _Emitter(blocks)
+    emitter.block(None)
+    statements = tuple(dict.fromkeys(u for u in emitter.out if u.op is Ops.STORE or u.op is Ops.END))
+    return [*emitter.out, UOp(Ops.SINK, dtypes.void, statements[-1:], sink.arg)]

@@ -1,0 +1,139 @@
+"""Lower REDUCEs to accumulators in registers.
+
+In:   REDUCEs that share their RANGEs and do not depend on each other.
+Out:  one loop nest that updates all their accumulators; each REDUCE's value is read after it.
+Why:  the number of accumulators and the order of the updates decide speed (latency is hidden by independent chains) and
+      accuracy (several partial sums); both are fixed here, by sizes alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.uop import AxisType, Ops
+from tinygrad.uop.ops import ParamArg, UOp, identity_element
+
+if TYPE_CHECKING:
+    from tinygrad.codegen.late.lower import Combo, Lowering
+
+MIN_CHAINS = 8  # independent accumulator chains that hide the latency of an addition
+
+
+class _Accumulated:
+    """One REDUCE on its way: which copies it has and how its value enters."""
+
+    def __init__(self, low: Lowering, node: UOp, unroll: Combo) -> None:
+        self.node = node
+        self.op: Ops = node.arg[0]
+        value = node.src[0]
+        self.fused = (
+            low.fuse and self.op is Ops.ADD and value.op is Ops.MUL and dtypes.is_float(value.dtype) and value not in low.vals
+        )
+        self.inputs = value.src if self.fused else (value,)
+        for s in self.inputs:
+            low.evaluate(s)
+        self.copies = low.bits_of(low.mask[node] & low.copy_bits)
+        self.cps = tuple(sorted((*self.copies, *unroll)))
+        outputs = sum(1 for _ in low.combos(self.copies))
+        copies = sum(1 for _ in low.combos(unroll))
+        self.chains = min(copies, max(1, MIN_CHAINS // outputs))
+        self.lanes = next((low.sizes[low.bit[r]] for r in node.src[1:] if r.arg[-1] is AxisType.VECTOR), 1)
+        self.state: dict[tuple[Combo, int], UOp] = {}
+        self.home: dict[tuple[Combo, int], UOp] = {}
+
+    def update(self, low: Lowering, key: tuple[Combo, int], env: dict[int, int]) -> None:
+        """Add one copy of the value to a chain."""
+        values = low.values
+        inputs = tuple(low.vals[s][tuple(env[i] for i in low.copies(s))] for s in self.inputs)
+        inputs = tuple(values.splat(s, self.lanes) for s in inputs) if self.lanes > 1 else inputs
+        before = self.state.get(key)
+        dtype = self.node.dtype
+        if before is None:
+            new = values.alu(Ops.MUL, dtype, inputs) if self.fused else inputs[0]
+        else:
+            new = values.alu(Ops.MULACC if self.fused else self.op, dtype, (*inputs, before) if self.fused else (before, *inputs))
+        self.state[key] = new
+        low.order.append(new)
+
+    def width(self, low: Lowering) -> int:
+        """Return the lanes of the accumulators."""
+        widths = [low.values.width.get(v, 1) for s in self.inputs for v in low.vals[s].values()]
+        return max(self.lanes, *widths)
+
+
+def _open_accumulators(low: Lowering, acc: _Accumulated, outer: tuple[UOp, ...], loops: list[UOp]) -> None:
+    """Make a register per copy and chain, set to the identity in front of the loop, and read it inside."""
+    values, dtype, width = low.values, acc.node.dtype, acc.width(low)
+    identity = values.splat(values.const(identity_element(acc.op, dtype), dtype), width)
+    for combo in low.combos(acc.copies):
+        for chain in range(acc.chains):
+            shape = () if width == 1 else (width,)
+            register = UOp(Ops.BUFFER, dtype, (), ParamArg(next(low.slots), dtype, shape, addrspace=AddrSpace.REG))
+            before = register.after(*outer)
+            start = UOp(Ops.STORE, dtypes.void, (before, identity))
+            acc.home[combo, chain] = register
+            inside = UOp(Ops.LOAD, dtype, (register.after(start, *loops),))
+            if width > 1:
+                values.width[inside] = width
+            acc.state[combo, chain] = inside
+
+
+def _close_accumulators(low: Lowering, group: list[_Accumulated], loops: list[UOp]) -> None:
+    """Write the registers back at the end of the loop body, close the loops, and read the results."""
+    stores = []
+    for acc in group:
+        for key, register in acc.home.items():
+            stores.append(UOp(Ops.STORE, dtypes.void, (register, acc.state[key])))
+    low.order.extend(stores)
+    end = UOp.group(*stores)
+    for r in reversed(loops):
+        end = UOp(Ops.END, dtypes.void, (end, r))
+    for acc in group:
+        for key, register in acc.home.items():
+            result = UOp(Ops.LOAD, register.dtype, (register.after(end),))
+            if acc.state[key] in low.values.width:
+                low.values.width[result] = low.values.width[acc.state[key]]
+            acc.state[key] = result
+
+
+def _combine(low: Lowering, acc: _Accumulated, combo: Combo) -> UOp:
+    """Join the chains of one copy pairwise, then the lanes."""
+    parts = [acc.state[combo, c] for c in range(acc.chains)]
+    dtype = acc.node.dtype
+    while len(parts) > 1:
+        joined = [low.values.alu(acc.op, dtype, (a, b)) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = joined + parts[len(parts) & ~1 :]
+    total = parts[0]
+    if acc.lanes > 1:
+        total = UOp(Ops.REDUCE, dtype, (total,), (acc.op, (0,)))
+    return total
+
+
+def lower_reduces(low: Lowering, nodes: list[UOp]) -> None:
+    """Lower REDUCEs over the same ranges into one loop nest."""
+    ranges = nodes[0].src[1:]
+    unroll = low.bits_of(sum(1 << low.bit[r] for r in ranges) & low.copy_bits)
+    loops = [low.evaluate(r)[()] for r in ranges if low.is_loop(r)]
+    group = [_Accumulated(low, node, unroll) for node in nodes]
+    if loops:
+        outer = tuple(low.evaluate(low.ranges[i])[()] for i in low.bits_of(_outer_bits(low, nodes)))
+        for acc in group:
+            _open_accumulators(low, acc, outer, loops)
+    for turn, copy in enumerate(low.combos(unroll)):
+        for acc in group:
+            env: dict[int, Any] = dict(zip(unroll, copy, strict=True))
+            for combo in low.combos(acc.copies):
+                env.update(zip(acc.copies, combo, strict=True))
+                acc.update(low, (combo, turn % acc.chains), env)
+    if loops:
+        _close_accumulators(low, group, loops)
+    for acc in group:
+        low.vals[acc.node] = {combo: _combine(low, acc, combo) for combo in low.combos(acc.copies)}
+
+
+def _outer_bits(low: Lowering, nodes: list[UOp]) -> int:
+    bits = 0
+    for node in nodes:
+        bits |= low.mask[node] & low.loop_bits
+    return bits
