@@ -84,8 +84,8 @@ class UOp(RandMixin):
     """
 
     __slots__ = (
-        "__weakref__", "_bounds", "_device_", "_key", "_ops_below", "_ranges", "_shape_", "_simplified", "arg",
-        "dtype", "op", "src", "tag",
+        "__weakref__", "_bounds", "_device_", "_key", "_ops_below", "_ranges", "_rewrites", "_shape_", "_simplified",
+        "arg", "dtype", "op", "src", "tag",
     )  # fmt: skip
     op: Ops
     dtype: DType
@@ -376,16 +376,18 @@ class UOp(RandMixin):
     @property
     def vmin(self) -> Any:
         """Lower bound of the value."""
-        from tinygrad.uop.bounds import vmin_vmax
-
-        return vmin_vmax(self)[0]
+        try:
+            return self._bounds[0]
+        except AttributeError:
+            return vmin_vmax(self)[0]
 
     @property
     def vmax(self) -> Any:
         """Upper bound of the value."""
-        from tinygrad.uop.bounds import vmin_vmax
-
-        return vmin_vmax(self)[1]
+        try:
+            return self._bounds[1]
+        except AttributeError:
+            return vmin_vmax(self)[1]
 
     @property
     def addrspace(self) -> AddrSpace | None:
@@ -1011,8 +1013,10 @@ def consumer_map_from_toposort(nodes: Iterable[UOp]) -> dict[UOp, dict[UOp, None
 Variable: TypeAlias = UOp
 
 from tinygrad.uop.alu import exec_alu, python_alu  # noqa: E402 - these modules need the class above
+from tinygrad.uop.bounds import vmin_vmax  # noqa: E402
 from tinygrad.uop.rewrite import graph_rewrite, rewrite_group  # noqa: E402
-from tinygrad.uop.upat import PatternMatcher, UPat  # noqa: E402
+from tinygrad.uop.matcher import PatternMatcher, TrackedPatternMatcher  # noqa: E402
+from tinygrad.uop.upat import UPat  # noqa: E402
 
 __all__ = [
     "AddrSpace", "AxisType", "CallInfo", "GroupOp", "Invalid", "KernelInfo", "Ops", "ParamArg", "PatternMatcher",
