@@ -495,15 +495,17 @@ class Buffer:
         dest, source = self.allocator, src.allocator
         if not self.nbytes:
             return self
+        from_disk, to_disk = src.device.startswith("DISK"), self.device.startswith("DISK")
         same_kind = self.device.partition(":")[0] == src.device.partition(":")[0]
         if same_kind and dest.supports_transfer and hasattr(dest, "_transfer"):
             dest._transfer(dest_buf, src_buf, self.nbytes, src_dev=source.dev, dest_dev=dest.dev)
-        elif src.device.startswith("DISK") and dest.supports_copy_from_disk and hasattr(dest, "copy_from_disk"):
+        elif from_disk and dest.supports_copy_from_disk and hasattr(dest, "copy_from_disk"):
             dest.copy_from_disk(dest_buf, src_buf, self.nbytes)
-        elif hasattr(source, "_as_buffer"):
+        elif hasattr(source, "_as_buffer") and (to_disk or not from_disk or not hasattr(dest, "_as_buffer")):
             _device_lookup[src.device].synchronize()
             dest._copyin(dest_buf, _flat(source._as_buffer(src_buf)))
-        elif hasattr(dest, "_as_buffer"):
+        elif hasattr(dest, "_as_buffer") and not to_disk:
+            # Files are read straight into memory here: faster than touching the pages of a mapped file.
             _device_lookup[self.device].synchronize()
             source._copyout(_flat(dest._as_buffer(dest_buf)), src_buf)
         else:
