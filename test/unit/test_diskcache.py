@@ -1,0 +1,239 @@
+"""The cache on disk: values, several threads and processes, damage, limits."""
+
+from __future__ import annotations
+
+import decimal
+import os
+import pickle
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tinygrad import diskcache as cache
+from tinygrad.diskcache import VERSION, db_connection, diskcache, diskcache_clear, diskcache_get, diskcache_put
+from tinygrad.dtype import ConstFloat, Invalid, dtypes
+from tinygrad.helpers import Context, Target
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = tmp_path / "folder" / "cache.db"
+    monkeypatch.setattr(cache, "CACHEDB", str(path))
+    with Context(CACHELEVEL=2):
+        yield path
+        cache._state.local.holder = None  # closes the file, so that nothing outlives the test
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        "value",
+        [b"", b"\x80binary", "text", 0, None, False, 1.5, [1, {"a": (2, {3})}], decimal.Decimal("1.1"), dtypes.half,
+         Invalid, ConstFloat(-0.0), Target("CPU", "LLVM")],
+    )  # fmt: skip
+    def test_round_trip(self, value: object) -> None:
+        assert diskcache_put("values", "key", value) is value
+        found = diskcache_get("values", "key")
+        assert found == value
+        assert type(found) is type(value)
+
+    def test_keys(self) -> None:
+        diskcache_put("keys", "1", "str")
+        diskcache_put("keys", 1, "int")
+        diskcache_put("columns", {"ast": "a", "beam": 2}, "first")
+        diskcache_put("columns", {"ast": "a", "beam": 3}, "second")
+        diskcache_put("columns", {"ast": "a", "beam": 2}, "third")
+        assert [diskcache_get("keys", key) for key in ("1", 1, "2")] == ["str", "int", None]
+        assert diskcache_get("columns", {"ast": "a", "beam": 2}) == "third"
+        assert diskcache_get("columns", {"ast": "a", "beam": 3}) == "second"
+        assert diskcache_get("columns", {"ast": "b", "beam": 3}) is None
+        with pytest.raises(ValueError, match="cannot be a column"):
+            diskcache_put("columns", {"x; DROP": 1}, 2)
+        with pytest.raises(ValueError, match="cannot be the name of a table"):
+            diskcache_get("a-b", 1)
+
+    def test_prepickled(self) -> None:
+        diskcache_put("values", "key", pickle.dumps([1, 2]), prepickled=True)
+        assert diskcache_get("values", "key") == [1, 2]
+
+    def test_function(self) -> None:
+        calls = []
+
+        @diskcache
+        def square(x: int, plus: int | None = 0) -> int | None:
+            calls.append(x)
+            return None if plus is None else x * x + plus
+
+        assert [square(3), square(3), square(3, plus=1), square(4)] == [9, 9, 10, 16]
+        assert square(3, plus=None) is square(3, plus=None) is None
+        assert calls == [3, 3, 4, 3]
+
+    def test_level_and_clear(self, database: Path) -> None:
+        with Context(CACHELEVEL=0):
+            diskcache_put("values", "key", 1)
+            assert not database.exists()
+        diskcache_put("values", "key", 1)
+        with Context(CACHELEVEL=0):
+            assert diskcache_get("values", "key") is None
+        diskcache_clear()
+        assert diskcache_get("values", "key") is None
+        diskcache_put("values", "key", 2)
+        assert diskcache_get("values", "key") == 2
+
+    def test_table_names_carry_the_version(self) -> None:
+        diskcache_put("values", "key", 1)
+        tables = [row[0] for row in db_connection().execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        assert tables == [f"values_{VERSION}"]
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, ("/nonexistent/evil",)
+
+
+class TestDamage:
+    @pytest.mark.parametrize(
+        "blob",
+        [
+            b"", b"X", b"P", b"Pnot a pickle", "text", 7,
+            b"P" + pickle.dumps(Evil()),
+            b"P" + pickle.dumps(os.system),
+            b"Pcos\nsystem\n(S'true'\ntR.",
+            # The module of helpers imports subprocess, gc and others: what it imports is not what it defines.
+            b"Pctinygrad.helpers\ngc\n.",
+            b"Pctinygrad.system\nsystem\n(S'true'\ntR.",
+            b"\x80\x05",
+            b"P\x80\x04\x8c\x10tinygrad.helpers\x8c\x0agc.collect\x93)R.",
+        ],
+    )  # fmt: skip
+    def test_damaged_or_foreign_rows_are_misses(self, blob: object) -> None:
+        diskcache_put("values", "key", [1])
+        assert db_connection().execute(f"UPDATE values_{VERSION} SET val = ?", (blob,)).rowcount == 1
+        assert diskcache_get("values", "key") is None
+        diskcache_put("values", "key", [2])
+        assert diskcache_get("values", "key") == [2]
+
+    def test_a_file_that_is_no_database_is_replaced(self, database: Path) -> None:
+        database.parent.mkdir()
+        database.write_bytes(b"this is not a database at all, whatever its name says" * 100)
+        assert diskcache_get("values", "key") is None
+        diskcache_put("values", "key", [1])
+        assert diskcache_get("values", "key") == [1]
+
+    def test_a_file_damaged_later_is_replaced(self, database: Path) -> None:
+        for key in range(50):
+            diskcache_put("values", key, bytes(1000))
+        cache._state.local.holder = None
+        content = bytearray(database.read_bytes())
+        content[100:] = b"\xff" * (len(content) - 100)
+        database.write_bytes(content)
+        assert diskcache_get("values", 3) is None
+        diskcache_put("values", 3, "new")
+        assert diskcache_get("values", 3) == "new"
+
+    def test_no_place_to_write_is_silent(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "file").write_text("in the way")
+        monkeypatch.setattr(cache, "CACHEDB", str(tmp_path / "file" / "cache.db"))
+        assert diskcache_put("values", "key", 1) == 1
+        assert diskcache_get("values", "key") is None
+
+    def test_read_only_database_still_reads(self, database: Path) -> None:
+        diskcache_put("values", "key", 1)
+        db_connection().execute("PRAGMA query_only = ON")
+        assert diskcache_put("values", "other", 2) == 2
+        assert diskcache_get("values", "key") == 1
+        assert diskcache_get("values", "other") is None
+
+    def test_full_disk_is_silent(self) -> None:
+        diskcache_put("values", "key", 1)
+        pages = db_connection().execute("PRAGMA page_count").fetchone()[0]
+        db_connection().execute(f"PRAGMA max_page_count = {pages}")
+        assert diskcache_put("values", "large", bytes(1 << 20)) == bytes(1 << 20)
+        assert diskcache_get("values", "large") is None
+        assert diskcache_get("values", "key") == 1
+
+    def test_a_lock_that_stays_is_waited_for_once(self, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        diskcache_put("values", "key", 1)
+        db_connection().execute("PRAGMA busy_timeout = 50")
+        other = sqlite3.connect(database, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr(cache._state, "locked_until", 0.0)
+        diskcache_put("values", "key", 2)
+        assert cache._state.locked_until > 0
+        other.execute("ROLLBACK")
+        other.close()
+        assert diskcache_get("values", "key") == 1
+
+
+class TestSize:
+    def test_oldest_rows_go_first(self, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cache, "MAX_BYTES", 1_000_000)
+        monkeypatch.setattr(cache, "_CHECK_EVERY", 100_000)
+        db_connection().execute("CREATE TABLE old_0 (key PRIMARY KEY, val BLOB, stamp INTEGER)")
+        for key in range(40):
+            diskcache_put("values", key, bytes(50_000))
+        present = [key for key in range(40) if diskcache_get("values", key) is not None]
+        assert 10 <= len(present) < 25
+        assert present == list(range(40 - len(present), 40))
+        tables = [row[0] for row in db_connection().execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        assert tables == [f"values_{VERSION}"]
+        cache._state.local.holder = None
+        assert database.stat().st_size < 1_200_000
+
+
+class TestSharing:
+    def test_threads(self) -> None:
+        def work(number: int) -> bool:
+            for key in range(20):
+                diskcache_put("shared", key, [number, key])
+                found = diskcache_get("shared", key)
+                if found is None or found[1] != key:
+                    return False
+            return True
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, range(4)))
+
+    def test_clear_by_another_thread(self) -> None:
+        diskcache_put("values", "key", 1)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(diskcache_clear).result()
+        diskcache_put("values", "key", 2)
+        assert diskcache_get("values", "key") == 2
+
+    def test_processes(self, database: Path) -> None:
+        code = (
+            "import sys\n"
+            "from tinygrad.diskcache import diskcache_put\n"
+            "for key in range(50): diskcache_put('shared', int(sys.argv[1]) * 100 + key, bytes(100))\n"
+        )
+        environment = {**os.environ, "CACHEDB": str(database), "CACHELEVEL": "2"}
+        workers = [
+            subprocess.Popen([sys.executable, "-c", code, str(number)], cwd=ROOT, env=environment)
+            for number in range(3)
+        ]
+        assert [worker.wait(60) for worker in workers] == [0, 0, 0]
+        assert all(
+            diskcache_get("shared", number * 100 + key) == bytes(100) for number in range(3) for key in range(50)
+        )
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_fork(self) -> None:
+        diskcache_put("values", "parent", 1)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                diskcache_put("values", "child", 2)
+                status = 0 if diskcache_get("values", "parent") == 1 else 3
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert diskcache_get("values", "child") == 2
+        assert diskcache_put("values", "parent", 3) == diskcache_get("values", "parent") == 3
