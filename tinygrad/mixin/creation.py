@@ -1,12 +1,305 @@
-"""Creation methods."""
+"""New tensors: filled, uninitialised, ranges.
+
+In:   ``_wrap_uop`` and ``const``.
+Out:  constants (CONST, EXPAND), index ranges (iota) and fresh storage (BUFFER, filled by a STORE).
+Why:  filled tensors own storage (each a buffer of its own), so that they can be written to; constants and ranges never do.
+"""
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import DType, dtypes, strong_dtype, to_dtype
+from tinygrad.errors import ShapeError, error_text
+from tinygrad.helpers import prod
 from tinygrad.mixin.dtype import DTypeMixin
+from tinygrad.mixin.hooks import Sint, shape_args
 from tinygrad.mixin.movement import MovementMixin
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from tinygrad.dtype import DTypeLike
 
 
 class CreationMixin(MovementMixin, DTypeMixin):
-    """Creation methods of Tensor and UOp."""
+    """Creation of constants, ranges and storage."""
 
     __slots__ = ()
+
+    def _set_param_flag(self, requires_grad: bool | None) -> Self:
+        """Take over the ``requires_grad`` keyword; Tensor keeps it as ``is_param``, nodes have no such flag."""
+        return self
+
+    # ---- storage ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def empty(
+        cls,
+        *shape: Any,
+        device: Any = None,
+        dtype: DTypeLike | None = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Return an uninitialised tensor.
+
+        Args:
+            *shape: Sizes, separate or as one tuple. Symbolic sizes allocate their maximum.
+            device: Device name; the default device if None.
+            dtype: The default float if None.
+            requires_grad: Accepted for older programs; sets ``is_param``.
+
+        Raises:
+            ShapeError: A size is negative.
+            RuntimeError: A size is not an int.
+        """
+        sizes = _checked_shape(shape_args(*_split(shape), op="empty"), "empty")
+        kind = to_dtype(dtype) if dtype is not None else dtypes.default_float
+        return cls._storage(sizes, strong_dtype(kind), device)._set_param_flag(requires_grad)
+
+    @classmethod
+    def _storage(cls, shape: tuple[Any, ...], dtype: DType, device: Any, fill: Any = None) -> Self:
+        """Return fresh storage, holding ``fill`` (a node of shape () or None for undefined content)."""
+        from tinygrad.device import canonicalize_device
+        from tinygrad.uop.ops import UOp, to_max_shape
+
+        largest = to_max_shape(shape)
+        size = prod(largest)
+        node = UOp.new_buffer(canonicalize_device(device), size, dtype)
+        if fill is not None:
+            node = node.after(node.store(fill._broadcast_to((size,))))
+        node = node.reshape(largest)
+        if largest != shape:
+            node = node.shrink([(0, s) for s in shape])
+        return cls._wrap_uop(node)
+
+    @classmethod
+    def invalids(cls, *shape: Any, device: Any = None, dtype: DTypeLike | None = None) -> Self:
+        """Return write-only scratch: its content is undefined until something is stored. The dtype is bool unless given."""
+        return cls.empty(*shape, device=device, dtype=dtypes.bool if dtype is None else dtype)
+
+    @classmethod
+    def full(
+        cls,
+        shape: Any,
+        fill_value: Any,
+        dtype: DTypeLike | None = None,
+        device: Any = None,
+        buffer: bool = True,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Return a tensor filled with one value.
+
+        Args:
+            shape: Size or tuple of sizes.
+            fill_value: Python number, Variable or 0-d tensor.
+            dtype: That of the fill value if None (the default int or float for Python numbers).
+            device: Device name; the default device if None.
+            buffer: False gives a constant without device and storage instead.
+            requires_grad: Accepted for older programs; sets ``is_param``.
+
+        Example:
+            >>> Tensor.full((2, 2), 7).tolist()
+            [[7, 7], [7, 7]]
+        """
+        from tinygrad.uop.ops import UOp
+
+        sizes = _checked_shape(tuple(shape) if isinstance(shape, (tuple, list)) else (shape,), "full")
+        kind = None if dtype is None else to_dtype(dtype)
+        value = getattr(fill_value, "uop", fill_value)
+        fill = UOp.const(value, kind)
+        if not buffer:
+            return cls._wrap_uop(fill._broadcast_to(sizes))._set_param_flag(requires_grad)
+        fill = fill.cast(strong_dtype(fill.dtype))
+        return cls._storage(sizes, fill.dtype, device, fill)._set_param_flag(requires_grad)
+
+    @classmethod
+    def zeros(cls, *shape: Any, **kwargs: Any) -> Self:
+        """Return a tensor of zeros; keywords as for ``full``.
+
+        Example:
+            >>> Tensor.zeros(2).tolist()
+            [0.0, 0.0]
+        """
+        return cls.full(shape_args(*_split(shape), op="zeros"), 0.0, **_with_dtype(kwargs))
+
+    @classmethod
+    def ones(cls, *shape: Any, **kwargs: Any) -> Self:
+        """Return a tensor of ones; keywords as for ``full``."""
+        return cls.full(shape_args(*_split(shape), op="ones"), 1.0, **_with_dtype(kwargs))
+
+    def full_like(
+        self,
+        fill_value: Any,
+        dtype: DTypeLike | None = None,
+        device: Any = None,
+        buffer: bool = True,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Return a tensor of this shape, dtype and device, filled with one value.
+
+        Raises:
+            RuntimeError: ``device`` is given for a tensor on several devices.
+        """
+        if device is not None and isinstance(self.device, tuple):
+            raise RuntimeError(error_text("full_like", "device cannot be given for a tensor on several devices", {"tensor": self}))
+        kind = self.dtype if dtype is None else to_dtype(dtype)
+        where = self.device if device is None else device
+        if where is None or not buffer:
+            return self.const_like(fill_value, kind)._set_param_flag(requires_grad)
+        return type(self).full(self.shape, fill_value, kind, where, requires_grad=requires_grad)
+
+    def zeros_like(self, **kwargs: Any) -> Self:
+        """Return ``full_like`` with 0."""
+        return self.full_like(0, **kwargs)
+
+    def ones_like(self, **kwargs: Any) -> Self:
+        """Return ``full_like`` with 1."""
+        return self.full_like(1, **kwargs)
+
+    def empty_like(self, dtype: DTypeLike | None = None, device: Any = None, requires_grad: bool | None = None) -> Self:
+        """Return an uninitialised tensor of this shape, dtype and device."""
+        kind = strong_dtype(self.dtype if dtype is None else to_dtype(dtype))
+        where = self.device if device is None else device
+        return self._storage(self.shape, kind, where)._set_param_flag(requires_grad)
+
+    # ---- ranges: no device, no storage ---------------------------------------------------------------------------------
+
+    @classmethod
+    def arange(
+        cls,
+        start: Any,
+        stop: Any = None,
+        step: Any = 1,
+        dtype: DTypeLike | None = None,
+        device: Any = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Return start, start + step, ... below stop (above it for a negative step); one argument means stop.
+
+        Args:
+            start: First value, or stop if it is the only argument.
+            stop: End, not included.
+            step: Difference of neighbours.
+            dtype: The default int, int64 where that is too narrow, or the default float if an argument is a float.
+            device: Ignored: a range belongs to no device.
+            requires_grad: Accepted for older programs; sets ``is_param``.
+
+        Raises:
+            ZeroDivisionError: ``step`` is 0.
+            OverflowError: ``dtype`` cannot hold the values.
+
+        Example:
+            >>> Tensor.arange(5, 11, 2).tolist()
+            [5, 7, 9]
+        """
+        from tinygrad.uop.ops import UOp
+
+        if stop is None:
+            start, stop = 0, start
+        is_float = any(isinstance(v, float) for v in (start, stop, step))
+        symbolic = any(isinstance(v, UOp) for v in (start, stop, step))
+        if symbolic:
+            kind = dtypes.default_int if dtype is None else to_dtype(dtype)
+            count = -((start - stop) // step)
+            count = count.ssimplify() if isinstance(count, UOp) else count
+            return cls._wrap_uop((UOp.iota(count) * step + start).cast(kind))
+        count = max(math.ceil((stop - start) / step), 0) if is_float else max(-((start - stop) // step), 0)
+        last = start + (count - 1) * step if count else start
+        kind = _range_dtype(dtype, is_float, start, last)
+        index = UOp.iota(count)
+        if dtypes.is_int(kind) and not is_float:
+            return cls._wrap_uop((index * step + start).cast(kind))._set_param_flag(requires_grad)
+        wide = kind if dtypes.is_float(kind) else dtypes.default_float
+        values = index.cast(wide) * UOp.const(step, wide) + UOp.const(start, wide)
+        return cls._wrap_uop(values.cast(kind))._set_param_flag(requires_grad)
+
+    @classmethod
+    def linspace(
+        cls,
+        start: float,
+        stop: float,
+        steps: int,
+        dtype: DTypeLike | None = None,
+        device: Any = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Return ``steps`` evenly spaced values from start to stop, both included.
+
+        Raises:
+            ValueError: ``steps`` is negative, or the dtype is bool.
+
+        Example:
+            >>> Tensor.linspace(0, 1, 5).tolist()
+            [0.0, 0.25, 0.5, 0.75, 1.0]
+        """
+        from tinygrad.uop.ops import UOp
+
+        kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+        if steps < 0 or kind is dtypes.bool:
+            raise ValueError(f"linspace: steps={steps}, dtype={kind}; expected steps >= 0 and a dtype other than bool")
+        wide = kind if dtypes.is_float(kind) else dtypes.default_float
+        index = UOp.iota(steps)
+        step = (stop - start) / (steps - 1) if steps > 1 else 0.0
+        # Counting from the nearer end makes both ends exact.
+        first = index.cast(wide) * UOp.const(step, wide) + UOp.const(start, wide)
+        second = UOp.const(stop, wide) - (steps - 1 - index).cast(wide) * UOp.const(step, wide)
+        values = (index < max(steps // 2, 1)).where(first, second)
+        return cls._wrap_uop(values.cast(kind))._set_param_flag(requires_grad)
+
+    @classmethod
+    def eye(
+        cls,
+        n: int,
+        m: int | None = None,
+        dtype: DTypeLike | None = None,
+        device: Any = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Return the identity matrix of n rows and m (or n) columns.
+
+        Raises:
+            ShapeError: A size is negative.
+        """
+        from tinygrad.uop.ops import UOp
+
+        columns = n if m is None else m
+        _checked_shape((n, columns), "eye")
+        rows = UOp.iota(n).reshape((n, 1))
+        kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+        return cls._wrap_uop(rows.eq(UOp.iota(columns)).cast(kind))._set_param_flag(requires_grad)
+
+
+def _split(shape: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Turn ``*shape`` into the arguments of ``shape_args``."""
+    return (shape[0], shape[1:]) if shape else ((), ())
+
+
+def _with_dtype(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return kwargs if kwargs.get("dtype") is not None else {**kwargs, "dtype": dtypes.default_float}
+
+
+def _checked_shape(shape: tuple[Any, ...], op: str) -> tuple[Sint, ...]:
+    checked: list[Sint] = []
+    for size in shape:
+        if not isinstance(size, int) and not hasattr(size, "vmin"):
+            if not hasattr(size, "__index__"):
+                raise RuntimeError(f"{op}: shape must be ints, got {shape}")
+            size = size.__index__()
+        if isinstance(size, int) and size < 0:
+            raise ShapeError(error_text(op, f"negative size in shape {shape}", rule="sizes >= 0"))
+        checked.append(size)
+    return tuple(checked)
+
+
+def _range_dtype(dtype: DTypeLike | None, is_float: bool, first: Any, last: Any) -> DType:
+    if dtype is None:
+        if is_float:
+            return dtypes.default_float
+        kind = strong_dtype(dtypes.from_py([int(first), int(last)]))
+    else:
+        kind = to_dtype(dtype)
+    if dtypes.is_int(kind) and not (kind.min <= min(first, last) and max(first, last) <= kind.max):
+        raise OverflowError(f"arange: values from {first} to {last} do not fit {kind} ({kind.min} to {kind.max}); give dtype=")
+    return kind

@@ -1,9 +1,232 @@
-"""Reduce methods."""
+"""Reductions.
+
+In:   ``_rop(op, axes)`` with ADD, MUL, MAX, which keeps reduced axes with size 1, and the operators.
+Out:  reductions over any axes, accumulated in a dtype that is wide enough.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-class ReduceMixin:
-    """Reduce methods of Tensor and UOp."""
+from tinygrad.dtype import DType, dtypes, least_upper_dtype, strong_dtype, sum_acc_dtype, to_dtype
+from tinygrad.errors import error_text
+from tinygrad.helpers import prod
+from tinygrad.mixin.hooks import Hooks
+from tinygrad.mixin.unary import float_function
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from tinygrad.dtype import DTypeLike
+    from tinygrad.mixin.elementwise import ElementwiseMixin as _Base
+else:
+    _Base = Hooks
+
+Axis = int | Sequence[int] | None
+
+
+class ReduceMixin(_Base):
+    """Sums, products, extremes, statistics. ``dim`` is accepted as another name of ``axis``."""
 
     __slots__ = ()
+
+    def _resolve_axes(self, axis: Axis, op: str = "reduce") -> tuple[int, ...]:
+        """Return the axes counted from the front, in order; None means all.
+
+        Raises:
+            ShapeError: An axis is out of range.
+            RuntimeError: An axis is given twice.
+        """
+        if axis is None:
+            return tuple(range(self.ndim))
+        given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+        axes = tuple(self._resolve_dim(int(a), op=op) for a in given)  # type: ignore[arg-type]
+        if len(set(axes)) != len(axes):
+            raise RuntimeError(error_text(op, f"an axis appears multiple times in {given}", {"tensor": self}))
+        return tuple(sorted(axes)) if self.ndim else ()
+
+    def _reduce(self, op: Ops, axis: Axis, keepdim: bool, name: str = "reduce") -> Self:
+        axes = self._resolve_axes(axis, name)
+        reduced = self._rop(op, axes) if axes else self
+        return reduced if keepdim else reduced._drop_axes(axes)
+
+    def _drop_axes(self, axes: tuple[int, ...]) -> Self:
+        return self.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))
+
+    # ---- sums and products ---------------------------------------------------------------------------------------------
+
+    def sum(
+        self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None, *, dim: Axis = None
+    ) -> Self:
+        """Return the sum over ``axis`` (all axes if None); 0 for no elements.
+
+        Narrow floats accumulate in float32 and come back in their dtype; small integers widen to 32 bits.
+
+        Args:
+            axis: Axis or axes.
+            keepdim: Keep the reduced axes with size 1.
+            dtype: Dtype of accumulator and result.
+            dim: Another name of ``axis``.
+
+        Raises:
+            ShapeError: An axis is out of range.
+            RuntimeError: An axis is given twice.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).sum(axis=0).tolist()
+            [4, 6]
+        """
+        acc = sum_acc_dtype(self.dtype) if dtype is None else to_dtype(dtype)
+        total = self.cast(acc)._reduce(Ops.ADD, axis if dim is None else dim, keepdim, "sum")
+        return total.cast(self._result_dtype(acc)) if dtype is None else total
+
+    def _result_dtype(self, acc: DType) -> DType:
+        """Sums of strong floats return in their own dtype, all others in that of the accumulator."""
+        return self.dtype if dtypes.is_float(self.dtype) and self.dtype not in dtypes.weaks else acc
+
+    def prod(
+        self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None, *, dim: Axis = None
+    ) -> Self:
+        """Return the product over ``axis``; 1 for no elements. Narrow floats accumulate in float32."""
+        own = strong_dtype(self.dtype) if dtype is None else to_dtype(dtype)
+        acc = least_upper_dtype(own, dtypes.float32) if dtypes.is_float(own) else own
+        return self.cast(acc)._reduce(Ops.MUL, axis if dim is None else dim, keepdim, "prod").cast(own)
+
+    # ---- extremes ---------------------------------------------------------------------------------------------------------
+
+    def max(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:
+        """Return the maximum over ``axis``; NaN if there is one. Ties share the gradient equally.
+
+        No elements give the smallest value of the dtype.
+        """
+        return self.cast(strong_dtype(self.dtype))._reduce(Ops.MAX, axis if dim is None else dim, keepdim, "max")
+
+    def min(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:
+        """Return the minimum over ``axis``; NaN if there is one. Ties share the gradient equally."""
+        return self._mirrored().max(axis if dim is None else dim, keepdim)._mirrored()
+
+    def any(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:
+        """Whether any element is non-zero."""
+        return self.cast(dtypes.bool).max(axis if dim is None else dim, keepdim)
+
+    def all(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:
+        """Whether all elements are non-zero."""
+        return self.logical_not().any(axis if dim is None else dim, keepdim).logical_not()
+
+    def argmax(self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Self:
+        """Return the int32 index of the first maximum (of the first NaN, if there is one) along ``axis``.
+
+        None means the index into the flattened tensor.
+        """
+        axis = axis if dim is None else dim
+        if axis is None:
+            index = self.flatten().argmax(0)
+            return index.reshape((1,) * self.ndim) if keepdim else index
+        axis = self._resolve_dim(axis, op="argmax")
+        x = self if self.ndim else self.reshape(1)
+        # NaN differs from everything, itself included: where the maximum is NaN, the NaNs are the candidates.
+        best = x.max(axis, keepdim=True)
+        candidate = x.eq(best)
+        if dtypes.is_float(x.dtype):
+            candidate = candidate | x.isnan()
+        size = x.shape[axis]
+        position = type(self).arange(size, 0, -1, dtype=dtypes.int32)  # type: ignore[attr-defined]
+        backwards = position.reshape([size if i == axis else 1 for i in range(x.ndim)])
+        furthest = candidate.where(backwards, 0).max(axis, keepdim)
+        index = (furthest * -1 + size).cast(dtypes.int32)
+        return index if self.ndim or keepdim else index.reshape(())
+
+    def argmin(self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Self:
+        """Return the int32 index of the first minimum (of the first NaN, if there is one) along ``axis``."""
+        return self._mirrored().argmax(axis if dim is None else dim, keepdim)
+
+    # ---- statistics ----------------------------------------------------------------------------------------------------------
+
+    def mean(
+        self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None, *, dim: Axis = None
+    ) -> Self:
+        """Return the mean over ``axis``: float32 for integers, NaN for no elements.
+
+        Narrow floats are summed and divided in float32, so that neither step overflows.
+        """
+        axis = axis if dim is None else dim
+        own = self._statistics_dtype(dtype)
+        x = self.cast(least_upper_dtype(own, dtypes.float32))
+        total = x._reduce(Ops.ADD, axis, keepdim, "mean")
+        return total.div(self._count(axis)).cast(own)
+
+    def _statistics_dtype(self, dtype: DTypeLike | None = None) -> DType:
+        if dtype is not None:
+            return to_dtype(dtype)
+        return strong_dtype(self.dtype) if dtypes.is_float(self.dtype) else dtypes.float32
+
+    def _count(self, axis: Axis) -> Any:
+        """Number of elements that a reduction over ``axis`` combines: an int or a symbolic one."""
+        return prod(self.shape[a] for a in self._resolve_axes(axis)) if self.ndim else 1
+
+    def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None) -> Self:
+        """Return the variance over ``axis``, divided by (number of elements - correction)."""
+        return self.var_mean(axis if dim is None else dim, keepdim, correction)[0]
+
+    def var_mean(
+        self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None
+    ) -> tuple[Self, Self]:
+        """Return (variance, mean) over ``axis``. Two passes: the mean is subtracted before squaring."""
+        axes = self._resolve_axes(axis if dim is None else dim, "var")
+        own = self._statistics_dtype()
+        x = self.cast(least_upper_dtype(own, dtypes.float32))
+        mean = x.mean(axes, keepdim=True) if axes else x
+        count = self._count(axes)
+        divisor = max(count - correction, 0) if isinstance(count, int) else count - correction
+        centered = x - mean
+        variance = (centered * centered)._reduce(Ops.ADD, axes, True).div(divisor)
+        # The derivative through the mean vanishes: the centered values sum to 0.
+        variance = variance._with_gradient(x, centered.div(divisor) * 2)
+        results = (variance.cast(own), mean.cast(own))
+        return results if keepdim else tuple(r._drop_axes(axes) for r in results)  # type: ignore[return-value]
+
+    def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None) -> Self:
+        """Return the standard deviation over ``axis``."""
+        return self.var(axis if dim is None else dim, keepdim, correction).sqrt()
+
+    def std_mean(
+        self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None
+    ) -> tuple[Self, Self]:
+        """Return (standard deviation, mean) over ``axis``."""
+        variance, mean = self.var_mean(axis if dim is None else dim, keepdim, correction)
+        return variance.sqrt(), mean
+
+    # ---- norms ------------------------------------------------------------------------------------------------------------------
+
+    @float_function()
+    def logsumexp(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:
+        """Return log(sum(exp(x))) over ``axis`` without overflow; -inf if all are -inf."""
+        axes = self._resolve_axes(axis if dim is None else dim, "logsumexp")
+        largest = self.max(axes, keepdim=True)
+        shift = largest.isinf().where(0.0, largest).detach()
+        value = (self - shift).exp()._reduce(Ops.ADD, axes, True).log() + shift
+        # The softmax. Infinite results have no difference: +inf belongs to the elements that are +inf, -inf to nobody.
+        at_top = self.eq(math.inf)
+        slope = at_top.where(1.0, (self - value.isinf(True, True).where(0.0, value)).exp())
+        slope = value.isinf(True, False).where(at_top.where(1.0, 0.0), slope)
+        value = value._with_gradient(self, slope)
+        return value if keepdim else value._drop_axes(axes)
+
+    def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
+        """Divide by the p-norm along ``dim`` (by ``eps`` if that is larger); p=0 counts the non-zero elements."""
+        magnitude = self.abs()
+        if p == 0:
+            norm = self.ne(0).sum(dim, keepdim=True).clamp(min_=eps)
+        elif p == math.inf:
+            norm = magnitude.max(dim, keepdim=True).clamp(min_=eps)
+        elif p == 1:
+            norm = magnitude.sum(dim, keepdim=True).clamp(min_=eps)
+        elif p == 2:
+            # Limited before the root, whose derivative at 0 is infinite.
+            norm = (self * self).sum(dim, keepdim=True).clamp(min_=eps * eps).sqrt()
+        else:
+            norm = magnitude.pow(p).sum(dim, keepdim=True).clamp(min_=eps**p).pow(1 / p)
+        return self / norm

@@ -1,0 +1,326 @@
+"""Math functions of one value.
+
+In:   ``alu`` with EXP2, LOG2, SIN, SQRT, RECIPROCAL, TRUNC, and the operators.
+Out:  graphs that are accurate over the whole range, with the derivative stated where it is simpler than that of the graph.
+
+``_with_gradient`` states a derivative: the node has the value of its first source, and its gradient with respect to the
+second source is the third one times the incoming gradient. So the backward pass reads the result that the forward pass
+stored, and is right where differentiating the formula would give inf * 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
+from tinygrad.mixin.hooks import Hooks
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from typing import Self
+
+LN2 = math.log(2.0)
+LOG2E = 1.0 / LN2
+_NARROW = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})
+
+
+def float_function(*, weak: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a function of a float: other dtypes are cast first, narrow floats are computed in float32.
+
+    Args:
+        weak: Integers become weakfloat instead of the default float.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            dtype = self.dtype
+            if dtype in _NARROW:
+                return function(self.cast(dtypes.float32), *args, **kwargs).cast(dtype)
+            if not dtypes.is_float(dtype):
+                self = self.cast(least_upper_dtype(dtype, dtypes.weakfloat) if weak else least_upper_float(dtype))
+            return function(self, *args, **kwargs)
+
+        return run
+
+    return decorate
+
+
+if TYPE_CHECKING:
+    from tinygrad.mixin.elementwise import ElementwiseMixin as _Base
+else:
+    _Base = Hooks
+
+
+class UnaryMixin(_Base):
+    """Math functions of one value."""
+
+    __slots__ = ()
+
+    def _with_gradient(self, *pairs: Self) -> Self:
+        """State the derivative of self: ``pairs`` are a source and d self / d source, as often as there are sources."""
+        return self.alu(Ops.DETACH, *pairs)
+
+    def _float(self) -> Self:
+        return self.cast(least_upper_float(self.dtype))
+
+    # ---- sign, magnitude, rounding -------------------------------------------------------------------------------------
+
+    def neg(self) -> Self:
+        """Negation (logical not on bool)."""
+        return self.logical_not() if self.dtype is dtypes.bool else self * -1
+
+    def abs(self) -> Self:
+        """Absolute value; the gradient at 0 is 0."""
+        if self.dtype is dtypes.bool or dtypes.is_unsigned(self.dtype):
+            return self
+        negative = (self < 0).where(self * -1, self)
+        if not dtypes.is_float(self.dtype):
+            return negative
+        # The product serves 0, -0.0 and NaN: it is 0 without a sign or NaN, and its derivative at 0 is 0.
+        return (self > 0).where(self, (self < 0).where(self * -1, self * self))
+
+    def sign(self) -> Self:
+        """-1, 0 or 1; NaN stays."""
+        if self.dtype is dtypes.bool:
+            return self
+        if not dtypes.is_float(self.dtype):
+            return (self > 0).where(self.const_like(1), (self < 0).where(self.const_like(-1), self.const_like(0)))
+        zero_or_nan = self.isnan().where(self.detach(), self.const_like(0))
+        return (self > 0).where(1.0, (self < 0).where(-1.0, zero_or_nan))
+
+    def trunc(self) -> Self:
+        """Toward zero."""
+        return self.alu(Ops.TRUNC) if dtypes.is_float(self.dtype) else self
+
+    def floor(self) -> Self:
+        """Down to the next integer."""
+        if not dtypes.is_float(self.dtype):
+            return self.cast(least_upper_dtype(self.dtype, dtypes.weakint))
+        toward_zero = self.trunc()
+        return (self < toward_zero).where(toward_zero - 1, toward_zero)
+
+    def ceil(self) -> Self:
+        """Up to the next integer."""
+        if not dtypes.is_float(self.dtype):
+            return self.cast(least_upper_dtype(self.dtype, dtypes.weakint))
+        toward_zero = self.trunc()
+        return (toward_zero < self).where(toward_zero + 1, toward_zero)
+
+    def round(self) -> Self:
+        """To the nearest integer, halves to the even one."""
+        if not dtypes.is_float(self.dtype):
+            return self.cast(least_upper_dtype(self.dtype, dtypes.weakfloat))
+        toward_zero = self.trunc()
+        part = (self - toward_zero).abs()
+        odd = ((toward_zero * 0.5).trunc() * 2).ne(toward_zero)
+        away = (part > 0.5) | (part.eq(0.5) & odd)
+        return away.where(toward_zero + (self < 0).where(-1.0, 1.0).cast(self.dtype), toward_zero)
+
+    # ---- tests -----------------------------------------------------------------------------------------------------------
+
+    def isnan(self) -> Self:
+        """Whether NaN."""
+        return self.ne(self) if dtypes.is_float(self.dtype) else self.const_like(False, dtypes.bool)
+
+    def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
+        """Whether infinite; the flags choose which infinities count."""
+        found = self.const_like(False, dtypes.bool)
+        if dtypes.is_float(self.dtype):
+            if detect_positive:
+                found = self.eq(math.inf)
+            if detect_negative:
+                found = found | self.eq(-math.inf) if detect_positive else self.eq(-math.inf)
+        return found
+
+    def isfinite(self) -> Self:
+        """Whether neither infinite nor NaN."""
+        if not dtypes.is_float(self.dtype):
+            return self.const_like(True, dtypes.bool)
+        return (self < math.inf) & (self > -math.inf)
+
+    def logical_not(self) -> Self:
+        """Whether False (or zero)."""
+        return self.cast(dtypes.bool).alu(Ops.CMPNE, self.ufix(True))
+
+    # ---- powers ------------------------------------------------------------------------------------------------------------
+
+    def square(self) -> Self:
+        """x * x."""
+        return self * self
+
+    def sqrt(self) -> Self:
+        """Square root; NaN below 0."""
+        return self._float().alu(Ops.SQRT)
+
+    def rsqrt(self) -> Self:
+        """1 / sqrt(x)."""
+        return self.sqrt().reciprocal()
+
+    def reciprocal(self) -> Self:
+        """1 / x."""
+        return self._float().alu(Ops.RECIPROCAL)
+
+    # ---- exponentials and logarithms -----------------------------------------------------------------------------------------
+
+    @float_function()
+    def exp(self) -> Self:
+        """e ** x."""
+        # Lowering recognises this product and reduces the argument in extended precision.
+        value = (self * LOG2E).alu(Ops.EXP2)
+        return value._with_gradient(self, value)
+
+    def exp2(self) -> Self:
+        """2 ** x."""
+        return self._float().alu(Ops.EXP2)
+
+    @float_function()
+    def log(self) -> Self:
+        """Natural logarithm."""
+        return (self.alu(Ops.LOG2) * LN2)._with_gradient(self, self.reciprocal())
+
+    def log2(self) -> Self:
+        """Logarithm to base 2: -inf at 0, NaN below."""
+        return self._float().alu(Ops.LOG2)
+
+    @float_function()
+    def log10(self) -> Self:
+        """Logarithm to base 10."""
+        return (self.alu(Ops.LOG2) * math.log10(2.0))._with_gradient(self, (self * math.log(10.0)).reciprocal())
+
+    @float_function()
+    def expm1(self) -> Self:
+        """e ** x - 1, accurate near 0."""
+        from tinygrad.mixin import approx
+
+        value = approx.expm1(self)
+        return value._with_gradient(self, value + 1)
+
+    @float_function()
+    def log1p(self) -> Self:
+        """log(1 + x), accurate near 0."""
+        from tinygrad.mixin import approx
+
+        return approx.log1p(self)._with_gradient(self, (self + 1).reciprocal())
+
+    # ---- trigonometry ------------------------------------------------------------------------------------------------------------
+
+    def sin(self) -> Self:
+        """Sine; NaN for infinities."""
+        return self._float().alu(Ops.SIN)
+
+    @float_function()
+    def cos(self) -> Self:
+        """Cosine; NaN for infinities."""
+        sine = self.alu(Ops.SIN)
+        # sin(2x) / (2 sin(x)): doubling is exact, so the result is as accurate as the sine, near its zeros too.
+        doubled = (self * 2).alu(Ops.SIN).alu(Ops.FDIV, sine * 2)
+        return sine.eq(0).where(1.0, doubled)._with_gradient(self, sine * -1)
+
+    @float_function()
+    def tan(self) -> Self:
+        """Tangent."""
+        value = self.alu(Ops.SIN).alu(Ops.FDIV, self.cos())
+        return value._with_gradient(self, value * value + 1)
+
+    @float_function(weak=True)
+    def asin(self) -> Self:
+        """Inverse sine; NaN outside [-1, 1]."""
+        from tinygrad.mixin import approx
+
+        return approx.asin(self)._with_gradient(self, ((1 - self) * (1 + self)).rsqrt())
+
+    @float_function(weak=True)
+    def acos(self) -> Self:
+        """Inverse cosine; NaN outside [-1, 1]."""
+        from tinygrad.mixin import approx
+
+        near_one = approx.asin(((1 - self) * 0.5).sqrt()) * 2
+        value = (self > 0.5).where(near_one, approx.asin(self) * -1 + math.pi / 2)
+        return value._with_gradient(self, ((1 - self) * (1 + self)).rsqrt() * -1)
+
+    @float_function()
+    def atan(self) -> Self:
+        """Inverse tangent."""
+        from tinygrad.mixin import approx
+
+        return approx.atan(self)._with_gradient(self, (self * self + 1).reciprocal())
+
+    # ---- hyperbolic functions -----------------------------------------------------------------------------------------------------
+
+    @float_function()
+    def sinh(self) -> Self:
+        """Hyperbolic sine."""
+        return self._sinh()._with_gradient(self, self._cosh())
+
+    @float_function()
+    def cosh(self) -> Self:
+        """Hyperbolic cosine."""
+        return self._cosh()._with_gradient(self, self._sinh())
+
+    def _sinh(self) -> Self:
+        from tinygrad.mixin import approx
+
+        minus_one = approx.expm1(self.abs())
+        moderate = (minus_one + minus_one / (minus_one + 1)) * 0.5
+        # exp(x) overflows before sinh(x) does.
+        half = (self.abs() * 0.5 * LOG2E).alu(Ops.EXP2)
+        value = (self.abs() > 20).where(half * 0.5 * half, moderate)
+        return (self < 0).where(value * -1, self.eq(0).where(self, value))
+
+    def _cosh(self) -> Self:
+        half = (self.abs() * 0.5 * LOG2E).alu(Ops.EXP2)
+        whole = (self.abs().clamp(max_=40.0) * LOG2E).alu(Ops.EXP2)
+        return (self.abs() > 20).where(half * 0.5 * half, (whole + whole.reciprocal()) * 0.5)
+
+    @float_function(weak=True)
+    def tanh(self) -> Self:
+        """Hyperbolic tangent, accurate near 0 and far out."""
+        from tinygrad.mixin import approx
+
+        # From 20 on the result is 1 in every dtype; the bound keeps expm1 finite.
+        minus_one = approx.expm1((self > 20).where(20.0, self) * 2)
+        value = minus_one / (minus_one + 2)
+        return value._with_gradient(self, 1 - value * value)
+
+    @float_function()
+    def asinh(self) -> Self:
+        """Inverse hyperbolic sine."""
+        from tinygrad.mixin import approx
+
+        x = self.abs()
+        small = approx.log1p(x + x * x / ((x * x + 1).sqrt() + 1))
+        value = (x > 1e9).where(x.log() + LN2, small)
+        value = (self < 0).where(value * -1, self.eq(0).where(self, value))
+        return value._with_gradient(self, (self * self + 1).rsqrt())
+
+    @float_function()
+    def acosh(self) -> Self:
+        """Inverse hyperbolic cosine; NaN below 1."""
+        from tinygrad.mixin import approx
+
+        above = self - 1
+        small = approx.log1p(above + (above * (above + 2)).sqrt())
+        value = (self > 1e9).where(self.log() + LN2, small)
+        return value._with_gradient(self, (above * (self + 1)).rsqrt())
+
+    @float_function()
+    def atanh(self) -> Self:
+        """Inverse hyperbolic tangent: infinite at -1 and 1, NaN outside."""
+        from tinygrad.mixin import approx
+
+        x = self.abs()
+        value = approx.log1p(x * 2 / (1 - x)) * 0.5
+        value = (self < 0).where(value * -1, self.eq(0).where(self, value))
+        return value._with_gradient(self, ((1 - self) * (1 + self)).reciprocal())
+
+    @float_function()
+    def erf(self) -> Self:
+        """Error function."""
+        from tinygrad.mixin import approx
+
+        slope = (self * self * -1).exp() * (2.0 / math.sqrt(math.pi))
+        return approx.erf(self)._with_gradient(self, slope)
