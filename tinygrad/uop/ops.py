@@ -130,9 +130,9 @@ class UOp(RandMixin):
     __hash__ = object.__hash__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from tinygrad.uop.pickling import load_graph, save_graph
+        from tinygrad.uop.pickling import _unpickle_graph, save_graph
 
-        return load_graph, (save_graph(self),)
+        return _unpickle_graph, (save_graph(self),)
 
     def __copy__(self) -> UOp:
         return self

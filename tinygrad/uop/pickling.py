@@ -31,13 +31,13 @@ def save_graph(root: Any) -> list[tuple[Any, ...]]:
     return records
 
 
-def load_graph(records: list[tuple[Any, ...]]) -> Any:
+def _unpickle_graph(records: list[tuple[Any, ...]]) -> Any:
     """Return the root of a graph that ``save_graph`` wrote."""
     from tinygrad.uop.ops import UOp, _unique_slots
 
     nodes: list[UOp] = []
     for op, dtype, src, arg, tag, data in records:
-        if op == Ops.BUFFER:
+        if op == Ops.BUFFER and arg.name is None:  # named ones are numbers within a schedule, not storage
             arg = replace(arg, slot=next(_unique_slots))
         node = UOp(Ops(op), dtype, tuple(nodes[i] for i in src), arg, tag)
         if data is not None:

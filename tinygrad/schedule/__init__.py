@@ -1,0 +1,173 @@
+"""From a tensor graph to a list of kernel calls.
+
+In:   a SINK over the tensor nodes to compute.
+Out:  LINEAR(CALL(body, buffers...), ...), the values of its Variables, and where each computed node now lives.
+How:  normalise (buffers become numbers) -> look the schedule up -> otherwise prepare, rangeify, pack, merge, order, emit.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tinygrad.dtype import dtypes
+from tinygrad.schedule.emit import kernel_ast, storage_of
+from tinygrad.schedule.kernel import Kernel
+from tinygrad.schedule.normalize import Normalized, normalize
+from tinygrad.schedule.ordering import in_place_hazard, order_kernels
+from tinygrad.schedule.packing import pack_operands
+from tinygrad.schedule.plan import Plan, PlannedCall, load_plan, save_plan
+from tinygrad.schedule.prepare import is_stored, prepare
+from tinygrad.schedule.rangeify import Rangeify
+from tinygrad.schedule.siblings import merge_siblings
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp, buffers
+
+
+schedule_cache: dict[Any, Plan] = {}
+_cache_lock = threading.Lock()
+CACHE_SIZE = 4096
+
+
+def _result(root: UOp, builder: Rangeify) -> UOp | None:
+    """Return the view over storage that a root has become."""
+    chain: list[UOp] = []
+    u = root
+    while u not in builder.stored and (u.op in GroupOp.Movement or u.op in (Ops.CONTIGUOUS, Ops.DETACH)):
+        chain.append(u)
+        u = u.src[0]
+    if u in builder.stand_ins or u in builder.stored or u.op is Ops.COPY:
+        made: UOp = builder.leaves[builder.stand_in(u)].storage
+    elif is_stored(u):
+        made = u.without_after
+    elif Rangeify.resizes(u):
+        made = builder.stand_in(u)
+    else:
+        return None
+    made = made._mop(Ops.RESHAPE, u.shape) if made.shape != u.shape else made
+    for node in reversed(chain):
+        if node.op in GroupOp.Movement:
+            made = made._mop(node.op, node.marg)
+    return made
+
+
+def build_kernels(sink: UOp) -> tuple[Rangeify, list[Kernel]]:
+    """Return the kernels of a prepared graph, unordered; values that in-place writes would spoil are stored first."""
+    forced: frozenset[UOp] = frozenset()
+    while True:
+        builder = Rangeify(sink, forced)
+        kernels = builder.build()
+        spoiled = {
+            k.writes[0].src[1]
+            for k in kernels
+            if k.kind == "compute" and k.writes[0].op is Ops.STORE and in_place_hazard(k, builder.leaves)
+        }
+        if spoiled <= forced:
+            return builder, kernels
+        forced |= spoiled
+
+
+def make_plan(sink: UOp) -> Plan:
+    """Return the schedule of a normalised graph."""
+    from tinygrad.middleware import run_stage
+
+    graph = run_stage("schedule", run_stage("function", sink), passes=prepare)
+    builder, kernels = build_kernels(graph)
+    order_kernels(kernels, builder.leaves)  # a cycle is an error of the program, before anything is merged
+    kernels = merge_siblings(kernels, builder.leaves)
+    kernels = pack_operands(kernels, builder.leaves, builder.storage_slots)
+    kernels = order_kernels(kernels, builder.leaves)
+    calls: list[PlannedCall] = []
+    for kernel in kernels:
+        if kernel.kind == "compute":
+            ast, args = kernel_ast(kernel, builder.leaves)
+            calls.append(PlannedCall(ast, tuple(args)))
+        elif kernel.kind == "copy":
+            args = [storage_of(a, builder.leaves) for a in kernel.args]
+            source = UOp.param(1, args[1].dtype, args[1].arg.shape, args[1].arg.device)
+            calls.append(PlannedCall(UOp(Ops.COPY, source.dtype, (source,), kernel.device), tuple(args)))
+        else:
+            assert kernel.body is not None
+            args = [storage_of(a, builder.leaves) for a in kernel.args]
+            calls.append(PlannedCall(kernel.body, tuple(args), kernel.writes[0].arg))
+    results = tuple(_result(root, builder) for root in graph.src)
+    return Plan(tuple(calls), _storages(calls, results), results)
+
+
+def _storages(calls: list[PlannedCall], results: tuple[UOp | None, ...]) -> tuple[UOp, ...]:
+    found: dict[UOp, None] = {}
+
+    def add(storage: UOp) -> None:
+        if isinstance(storage.tag, tuple):
+            add(storage.tag[1])
+        if storage.arg.name == "stored":
+            found[storage] = None
+
+    for call in calls:
+        for arg in call.args:
+            add(arg)
+    for result in results:
+        if result is not None:
+            for u in result.toposort():
+                if u.op is Ops.BUFFER:
+                    add(u)
+    return tuple(found)
+
+
+def lookup_plan(sink: UOp) -> Plan:
+    """Return the schedule of a normalised graph from the cache, or make it."""
+    from tinygrad.helpers import SCACHE
+    from tinygrad.middleware import cache_token
+
+    key = (sink, cache_token())
+    plan = schedule_cache.get(key) if SCACHE else None
+    if plan is None:
+        plan = load_plan(sink)
+        if plan is None:
+            plan = make_plan(sink)
+            save_plan(sink, plan)
+        with _cache_lock:
+            if len(schedule_cache) >= CACHE_SIZE:
+                schedule_cache.clear()
+            schedule_cache[key] = plan
+    return plan
+
+
+def _instantiate(plan: Plan, given: Normalized) -> tuple[UOp, dict[UOp, UOp]]:
+    """Return the plan's LINEAR on real buffers, and the real buffer of each storage."""
+    real: dict[UOp, UOp] = {given.nodes[b]: b for b in given.buffers}
+    for storage in plan.storages:
+        arg = storage.arg
+        node = UOp.new_buffer(arg.device, arg.shape[0], storage.dtype)
+        real[storage] = node
+        if isinstance(storage.tag, tuple):
+            kind, below = storage.tag[:2]
+            offset = storage.tag[2] * storage.dtype.itemsize if kind == "view" else 0
+            buffers[node] = real[below].buffer.view(arg.shape[0], storage.dtype, offset)
+    calls = [UOp(Ops.CALL, dtypes.void, (c.body, *(real[a] for a in c.args)), c.info) for c in plan.calls]
+    return UOp(Ops.LINEAR, dtypes.void, tuple(calls)), real
+
+
+def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], dict[UOp, UOp]]:
+    """Schedule a graph.
+
+    Args:
+        sink: SINK over the tensor nodes to compute.
+
+    Returns:
+        The LINEAR of calls, the values of Variables by name, and for every node of ``sink`` that now has storage (roots,
+        and storage after in-place writes) the node that shows it.
+    """
+    given = normalize(sink)
+    plan = lookup_plan(given.sink)
+    linear, real = _instantiate(plan, given)
+    becomes: dict[UOp, UOp] = {}
+    for root, result in zip(sink.src, plan.results, strict=True):
+        if result is not None:
+            shown = result.substitute(real)
+            if shown is not root:
+                becomes[root] = shown
+    for u in given.nodes:
+        if u.op is Ops.AFTER and not u.is_bound_var and u.without_after.op is Ops.BUFFER:
+            becomes[u] = u.without_after
+    return linear, given.var_vals, becomes

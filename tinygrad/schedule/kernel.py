@@ -1,0 +1,83 @@
+"""What a schedule is made of while it is being built: kernels, copies, calls, and the storage that they share.
+
+In:   nothing.
+Out:  plain records. A kernel's graph refers to storage by BUFFER stand-ins; ``Leaf`` says what each stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What a BUFFER stand-in in a kernel's graph stands for.
+
+    Args:
+        storage: The BUFFER that holds the data.
+        state: The node whose value is read: the storage itself (as it was before), an AFTER (as it is after writes),
+            or the computed node that a kernel of this schedule stores there.
+    """
+
+    storage: UOp
+    state: UOp
+
+
+@dataclass
+class StoreNest:
+    """One store and the loops around it."""
+
+    target: UOp  # stand-in that is written
+    index: UOp
+    gate: UOp | None
+    value: UOp
+    ranges: tuple[UOp, ...]
+    serial: bool = False  # data-dependent targets: program order decides which write wins
+    accumulate: bool = False
+
+
+@dataclass
+class Kernel:
+    """A unit of work of the schedule.
+
+    Args:
+        kind: "compute" (nests hold its loops), "copy" (first storage written from the second) or "call" (custom body).
+        nests: Loop nests, in program order.
+        writes: Nodes whose values this kernel stores (values and STORE nodes).
+        args: For copies and calls, the stand-ins passed, outputs first.
+        body: For calls, the body node.
+    """
+
+    kind: str
+    device: str
+    nests: list[StoreNest] = field(default_factory=list)
+    writes: list[UOp] = field(default_factory=list)
+    args: list[UOp] = field(default_factory=list)
+    body: UOp | None = None
+    order: int = 0
+
+    def roots(self) -> Iterator[UOp]:
+        """Yield the expressions of the kernel."""
+        for nest in self.nests:
+            yield nest.index
+            yield nest.value
+            if nest.gate is not None:
+                yield nest.gate
+
+    def loads(self) -> dict[UOp, None]:
+        """Return the stand-ins that the kernel reads."""
+        found: dict[UOp, None] = {}
+        for root in self.roots():
+            for u in root.toposort():
+                if u.op is Ops.INDEX:
+                    found[u.src[0]] = None
+        for nest in self.nests:
+            if nest.accumulate:
+                found[nest.target] = None
+        if self.kind != "compute":
+            found.update(dict.fromkeys(self.args))
+        return found

@@ -1,0 +1,61 @@
+"""Give a tensor graph a form that does not depend on which buffers it reads.
+
+In:   a SINK over tensor nodes with real BUFFERs and bound Variables.
+Out:  the same graph with BUFFERs numbered in order of appearance and Variables without their values, and both lists.
+Why:  two steps of a training loop build the same normalised node, so the second finds the first one's schedule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import ParamArg, UOp
+
+
+@dataclass
+class Normalized:
+    """A graph without its buffers.
+
+    Args:
+        sink: The normalised SINK.
+        buffers: The real BUFFER of each number.
+        var_vals: Values of the bound Variables.
+        nodes: Normalised node of every original node.
+    """
+
+    sink: UOp
+    buffers: list[UOp]
+    var_vals: dict[str, int]
+    nodes: dict[UOp, UOp]
+
+
+def normalize(sink: UOp) -> Normalized:
+    """Return the normalised form of ``sink``.
+
+    Raises:
+        RuntimeError: One Variable is bound to two values.
+    """
+    new: dict[UOp, UOp] = {}
+    found: list[UOp] = []
+    var_vals: dict[str, int] = {}
+    for u in sink.toposort():
+        if u.op is Ops.BUFFER:
+            arg = ParamArg(len(found), u.dtype, u.arg.shape, u.arg.device, name="given")
+            new[u] = UOp(Ops.BUFFER, u.dtype, (), arg)
+            found.append(u)
+            continue
+        src = tuple([new[s] for s in u.src])
+        if u.op is Ops.AFTER and u.is_bound_var:
+            var, value = u.unbind()
+            if var_vals.setdefault(var.expr, value) != value:
+                raise RuntimeError(f"bind mismatch on {var.expr}: bound to {var_vals[var.expr]} and {value} in one schedule")
+            new[u] = src[0]
+            continue
+        new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
+    return Normalized(new[sink], found, var_vals, new)
+
+
+def denormalize(u: UOp, buffers: dict[UOp, UOp]) -> UOp:
+    """Return ``u`` with numbered BUFFERs replaced by real ones, and Variables as they are."""
+    return u.substitute(buffers)

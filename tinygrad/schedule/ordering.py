@@ -1,0 +1,160 @@
+"""Order kernels so that every read sees the state of storage that it was written against.
+
+In:   kernels and what their stand-ins stand for.
+Out:  the kernels in a runnable order. Writers come before readers of what they wrote (read after write), readers of a
+      state before kernels that overwrite it (write after read). Kernels that read a state that no order can preserve
+      read a copy of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from tinygrad.dtype import dtypes
+from tinygrad.schedule.kernel import Kernel, Leaf
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+Edges = dict[int, set[int]]
+
+
+def stores_of(state: UOp) -> set[UOp]:
+    """Return the writes that a state of storage includes."""
+    found: set[UOp] = set()
+    while state.op is Ops.AFTER:
+        found.update(_effects(state.src[1:]))
+        state = state.src[0]
+    return found
+
+
+def _effects(deps: tuple[UOp, ...]) -> set[UOp]:
+    # What an AFTER waits for: stores and calls, seen through END and GROUP.
+    found: set[UOp] = set()
+    stack = list(deps)
+    while stack:
+        u = stack.pop()
+        if u.op in (Ops.END, Ops.GROUP):
+            stack.extend(u.src)
+        elif u.op is Ops.AFTER:
+            stack.extend(u.src[1:])
+        else:
+            found.add(u)
+    return found
+
+
+def _below(stand_in: UOp, leaves: dict[UOp, Leaf]) -> UOp:
+    # A view of storage reads what the storage under it holds.
+    while isinstance(stand_in.tag, tuple):
+        stand_in = stand_in.tag[1]
+    return stand_in
+
+
+def root_storage(stand_in: UOp, leaves: dict[UOp, Leaf]) -> UOp:
+    """Return the storage that a stand-in reads, below views."""
+    below = _below(stand_in, leaves)
+    return leaves[below].storage if below in leaves else below
+
+
+def build_edges(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> Edges:
+    """Return for each kernel (by position) the kernels that must run after it."""
+    writer = {u: i for i, k in enumerate(kernels) for u in k.writes}
+    edges: Edges = {i: set() for i in range(len(kernels))}
+    readers: dict[UOp, list[tuple[int, set[UOp]]]] = {}
+    writers: dict[UOp, list[tuple[int, UOp]]] = {}
+    for i, kernel in enumerate(kernels):
+        for stand_in in kernel.loads():
+            below = _below(stand_in, leaves)
+            leaf = leaves[below]
+            seen = stores_of(leaf.state)
+            for u in seen | {leaf.state}:
+                if u in writer and writer[u] != i:
+                    edges[writer[u]].add(i)
+            readers.setdefault(leaf.storage, []).append((i, seen))
+        for u in kernel.writes:
+            if u.op is Ops.STORE:
+                _add_writer(i, u, u.src[0], kernel, writer, writers, edges, leaves)
+            elif u.op is Ops.CALL:
+                for arg, stand_in in zip(u.src[1:], kernel.args, strict=True):
+                    writers.setdefault(root_storage(stand_in, leaves), []).append((i, u))
+                    for s in stores_of(arg.base):
+                        if s in writer and writer[s] != i:
+                            edges[writer[s]].add(i)
+    for storage, written in writers.items():
+        for i, store in written:
+            for reader, seen in readers.get(storage, ()):
+                if store not in seen and reader != i and i not in edges[reader]:
+                    edges[reader].add(i)
+    return edges
+
+
+def _add_writer(
+    i: int, store: UOp, view: UOp, kernel: Kernel, writer: dict[UOp, int], writers: dict[UOp, list[tuple[int, UOp]]],
+    edges: Edges, leaves: dict[UOp, Leaf],
+) -> None:  # fmt: skip
+    base = view.src[0] if view.op is Ops.INDEX else view.base
+    while base.op is Ops.BITCAST:
+        base = base.src[0].base
+    # A write on top of earlier writes comes after them.
+    for earlier in stores_of(base):
+        if earlier in writer and writer[earlier] != i:
+            edges[writer[earlier]].add(i)
+    target = kernel.nests[0].target if kernel.kind == "compute" else kernel.args[0]
+    writers.setdefault(root_storage(_target_of(store, kernel, target), leaves), []).append((i, store))
+
+
+def _target_of(store: UOp, kernel: Kernel, default: UOp) -> UOp:
+    # Merged kernels write several storages: the nest at the position of this store.
+    if kernel.kind != "compute" or len(kernel.nests) != len(kernel.writes):
+        return default
+    return kernel.nests[kernel.writes.index(store)].target
+
+
+def topological_order(kernels: list[Kernel], edges: Edges) -> list[int] | None:
+    """Return positions in a valid order, the original order wherever free; None if there is a cycle."""
+    waits = [0] * len(kernels)
+    for after in edges.values():
+        for i in after:
+            waits[i] += 1
+    ready = [i for i, n in enumerate(waits) if n == 0]
+    heapq.heapify(ready)
+    done: list[int] = []
+    while ready:
+        i = heapq.heappop(ready)
+        done.append(i)
+        for after in edges[i]:
+            waits[after] -= 1
+            if waits[after] == 0:
+                heapq.heappush(ready, after)
+    return done if len(done) == len(kernels) else None
+
+
+def order_kernels(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kernel]:
+    """Return the kernels in a runnable order.
+
+    Raises:
+        RuntimeError: In-place writes wait for each other in a circle.
+    """
+    edges = build_edges(kernels, leaves)
+    order = topological_order(kernels, edges)
+    if order is None:
+        raise RuntimeError(
+            "cycle detected in assign graph: an in-place write needs a value that itself needs the written storage as "
+            "it was before; make the old value independent with .contiguous() or .clone() before assigning"
+        )
+    return [kernels[i] for i in order]
+
+
+def in_place_hazard(kernel: Kernel, leaves: dict[UOp, Leaf]) -> bool:
+    """Return whether a kernel reads, at other positions than it writes, the storage that it writes."""
+    targets = {nest.target: nest for nest in kernel.nests}
+    for nest in kernel.nests:
+        if nest.serial and not nest.accumulate:
+            pass
+        for root in (nest.value, nest.index, *(() if nest.gate is None else (nest.gate,))):
+            for u in root.toposort():
+                if u.op is not Ops.INDEX or u.src[0].dtype is dtypes.void:
+                    continue
+                written = targets.get(root_storage(u.src[0], leaves))
+                if written is not None and (u.src[1] is not written.index or written.serial or u.src[0].tag is not None):
+                    return True
+    return False

@@ -1,0 +1,132 @@
+"""Give one operand of each large contraction a layout that vectors can read.
+
+In:   kernels that contain REDUCE(ADD, A * B).
+Out:  the same kernels, with an operand replaced by a packed copy where that pays, and the kernels that pack.
+Why:  a register tile reads one operand as vectors along an output loop j (step 1 in memory) and the other as scalars. In a
+      convolution no operand has a long enough loop of step 1: the weights, packed as [terms][output channels], do. The
+      operand is small against the work, or read often, so that packing it is a few percent of the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import prod
+from tinygrad.schedule.indexing import flatten_index
+from tinygrad.schedule.kernel import Kernel, Leaf, StoreNest
+from tinygrad.uop import AxisType, Ops
+from tinygrad.uop.ops import ParamArg, UOp
+from tinygrad.uop.rewrite import substitute
+
+LANES = 16  # floats in the widest vectors; narrower ones divide it
+MIN_WORK = 1 << 18  # multiply-adds below which packing is not worth a kernel
+MIN_REUSE = 16  # multiply-adds per packed element
+GOOD_FILL = 0.85  # share of lanes in use that needs no improvement
+
+
+def steps(index: UOp) -> dict[UOp, int] | None:
+    """Return the step of each range in an affine index, or None if it is not affine."""
+    found: dict[UOp, int] = {}
+    for term in index.split_uop(Ops.ADD):
+        step = 1
+        if term.op is Ops.MUL and term.src[1].op is Ops.CONST:
+            term, step = term.src[0], term.src[1].arg
+        if term.op is Ops.RANGE:
+            found[term] = found.get(term, 0) + step
+        elif term.ranges:
+            return None
+    return found
+
+
+def lane_fill(size: int) -> float:
+    """Return the share of vector lanes that a loop of this length uses."""
+    return size / (-(-size // LANES) * LANES)
+
+
+def _load_of(u: UOp) -> UOp | None:
+    while u.op is Ops.CAST:
+        u = u.src[0]
+    return u if u.op is Ops.INDEX else None
+
+
+def _contraction(nest: StoreNest) -> tuple[UOp, UOp, UOp] | None:
+    """Return (REDUCE, A load, B load) of a nest's only sum of products."""
+    found = [u for u in nest.value.toposort() if u.op is Ops.REDUCE]
+    if len(found) != 1 or found[0].arg[0] is not Ops.ADD:
+        return None
+    body = found[0].src[0]
+    while body.op is Ops.CAST:
+        body = body.src[0]
+    if body.op is not Ops.MUL:
+        return None
+    a, b = _load_of(body.src[0]), _load_of(body.src[1])
+    return None if a is None or b is None else (found[0], a, b)
+
+
+def _size(r: UOp) -> int:
+    return int(r.src[0].vmax)
+
+
+def choose(nest: StoreNest) -> tuple[UOp, UOp] | None:
+    """Return (operand load, lane range) to pack, or None if the operands are fine as they are."""
+    found = _contraction(nest)
+    if found is None:
+        return None
+    reduce, a, b = found
+    work = prod(tuple(_size(r) for r in (*nest.ranges, *reduce.src[1:])))
+    if work < MIN_WORK:
+        return None
+    ready, packs = 0.0, []
+    for load, other in ((a, b), (b, a)):
+        mine, theirs = load.ranges, other.ranges
+        step = steps(load.src[1])
+        for j in nest.ranges:
+            if j not in mine or j in theirs or _size(j) < 8:
+                continue
+            fill = lane_fill(_size(j))
+            if step is not None and step.get(j) == 1 and len(load.src) == 2:
+                ready = max(ready, fill)
+                continue
+            packed = prod(tuple(_size(r) for r in mine))
+            if packed <= 2 * prod(load.src[0].arg.shape) and work >= MIN_REUSE * packed:
+                packs.append((fill, -packed, len(packs), load, j))
+    if not packs or ready >= GOOD_FILL:
+        return None
+    best = max(packs, key=lambda p: p[:3])
+    return (best[3], best[4]) if best[0] > ready + 0.1 else None
+
+
+def pack_operands(kernels: list[Kernel], leaves: dict[UOp, Leaf], slots: Iterator[int]) -> list[Kernel]:
+    """Return the kernels with operands packed where it pays, each packing kernel before its user."""
+    ids = itertools.count(1 << 20)  # loop numbers that no other kernel uses
+    done: list[Kernel] = []
+    for kernel in kernels:
+        if kernel.kind == "compute" and len(kernel.nests) == 1 and not kernel.nests[0].serial:
+            chosen = choose(kernel.nests[0])
+            if chosen is not None:
+                done.append(_pack(kernel, *chosen, leaves, slots, ids))
+        done.append(kernel)
+    return done
+
+
+def _pack(
+    kernel: Kernel, load: UOp, lane: UOp, leaves: dict[UOp, Leaf], slots: Iterator[int], ids: Iterator[int]
+) -> Kernel:
+    nest = kernel.nests[0]
+    outer = [r for r in nest.ranges if r in load.ranges and r is not lane]
+    inner = [r for r in load.ranges if r not in nest.ranges]
+    order = (*outer, *inner, lane)
+    shape = tuple(_size(r) for r in order)
+    arg = ParamArg(next(slots), load.dtype, (prod(shape),), kernel.device, name="stored")
+    storage = UOp(Ops.BUFFER, load.dtype, (), arg)
+    state = UOp(Ops.NOOP, dtypes.void, (), ("packed", arg.slot))
+    leaves[storage] = Leaf(storage, state)
+    loops = tuple(UOp.range(size, next(ids), AxisType.LOOP) for size in shape)
+    packed = StoreNest(
+        storage, flatten_index(shape, loops), None, substitute(load, dict(zip(order, loops, strict=True))), loops
+    )
+    read = UOp(Ops.INDEX, load.dtype, (storage, flatten_index(shape, order)))
+    nest.value = substitute(nest.value, {load: read})
+    return Kernel("compute", kernel.device, nests=[packed], writes=[state])

@@ -1,0 +1,93 @@
+"""A finished schedule as data: what a second run of the same program needs, in memory and on disk.
+
+In:   a normalised graph.
+Out:  its Plan, if this process or an earlier one made it.
+Why:  keys are structural (a digest of the graph), so a second run of a program schedules nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tinygrad.dtype import dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import CallInfo, UOp
+from tinygrad.uop.pickling import _unpickle_graph, save_graph
+
+PLAN_VERSION = 1  # raise whenever the scheduler would make another plan from the same graph
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """One call of a schedule: its body and the storages that it is given."""
+
+    body: UOp
+    args: tuple[UOp, ...]
+    info: Any = CallInfo()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule without its buffers.
+
+    Args:
+        calls: The calls in order.
+        storages: Storages to make, in an order in which views come after what they view.
+        results: For each root of the graph the node that shows its value, over storages; None if it has none.
+    """
+
+    calls: tuple[PlannedCall, ...]
+    storages: tuple[UOp, ...]
+    results: tuple[UOp | None, ...]
+
+
+def _key(sink: UOp) -> str:
+    from tinygrad.helpers import getenv
+    from tinygrad.middleware import cache_token
+
+    return f"{PLAN_VERSION}-{sink.key.hex()}-{cache_token()}-{getenv('SPLIT_REDUCEOP', 1)}"
+
+
+def _on_disk(sink: UOp) -> bool:
+    from tinygrad.helpers import CACHELEVEL, SCACHE
+
+    # A middleware or a custom kernel may hold Python objects: such schedules stay in memory.
+    from tinygrad.middleware import cache_token
+
+    return bool(SCACHE) and CACHELEVEL >= 1 and not cache_token() and not sink.op_in_backward_slice_with_self(Ops.CALL)
+
+
+def save_plan(sink: UOp, plan: Plan) -> None:
+    """Keep a plan on disk."""
+    from tinygrad.helpers import diskcache_put
+
+    if not _on_disk(sink):
+        return
+    nodes: list[UOp] = [*plan.storages]
+    for call in plan.calls:
+        nodes += [call.body, *call.args]
+    nodes += [r for r in plan.results if r is not None]
+    shape = (
+        len(plan.storages),
+        [len(c.args) for c in plan.calls],
+        [r is not None for r in plan.results],
+    )
+    # A tagged storage refers to the one below it by node: written as one graph, all of them stay the same nodes.
+    diskcache_put("schedule", _key(sink), (shape, save_graph(UOp(Ops.SINK, dtypes.void, tuple(nodes)))))
+
+
+def load_plan(sink: UOp) -> Plan | None:
+    """Return a plan that was kept on disk, or None."""
+    from tinygrad.helpers import diskcache_get
+
+    if not _on_disk(sink):
+        return None
+    found = diskcache_get("schedule", _key(sink))
+    if found is None:
+        return None
+    (n_storages, arg_counts, has_result), records = found
+    nodes = iter(_unpickle_graph(records).src)
+    storages = tuple(next(nodes) for _ in range(n_storages))
+    calls = tuple(PlannedCall(next(nodes), tuple(next(nodes) for _ in range(n))) for n in arg_counts)
+    return Plan(calls, storages, tuple(next(nodes) if has else None for has in has_result))

@@ -1,0 +1,134 @@
+"""Clean up a tensor graph before kernels are cut from it.
+
+In:   a SINK over tensor nodes, possibly with FUNCTIONs, DETACH and other marks of the frontend.
+Out:  the same values without FUNCTION, GETTUPLE, DETACH, CONTIGUOUS_BACKWARD; chains of RESHAPE merged; copies moved
+      below views where the source device runs no kernels; very long reductions split in two.
+Why:  what follows meets only nodes that compute, move or store something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import prod
+from tinygrad.schedule.split import split_reduce
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.rewrite import substitute
+
+# Devices that hold bytes but run no kernels.
+STORAGE_DEVICES = ("NPY", "DISK", "TINYFS")
+
+
+def runs_kernels(device: str | tuple[str, ...] | None) -> bool:
+    """Return whether kernels can be compiled for a device name."""
+    return not (isinstance(device, str) and device.split(":")[0] in STORAGE_DEVICES)
+
+
+def inline_functions(sink: UOp) -> UOp:
+    """Replace every result of a FUNCTION by the body's value, with PARAMs replaced by the arguments."""
+    while sink.op_in_backward_slice_with_self(Ops.FUNCTION):
+        bodies: dict[UOp, UOp] = {}
+
+        def inline(u: UOp, src: tuple[UOp, ...], bodies: dict[UOp, UOp] = bodies) -> UOp:
+            if u.op is Ops.GETTUPLE and src[0].op is Ops.FUNCTION:
+                call = src[0]
+                if call not in bodies:
+                    params = {p: call.src[1 + p.arg.slot] for p in call.src[0].toposort(enter_calls=False) if _is_argument(p)}
+                    bodies[call] = substitute(call.src[0], params)
+                value = bodies[call].src[u.arg]
+                # A body compiled as a unit of its own ends in storage, so that nothing is fused across its border.
+                return value.contiguous() if call.arg.precompile else value
+            return u if src == u.src else u.replace(src=src)
+
+        inlined = rebuild(sink, inline)
+        if inlined is sink:
+            break  # what is left is not used as a value
+        sink = inlined
+    return sink
+
+
+def _is_argument(u: UOp) -> bool:
+    return u.op is Ops.PARAM and not u.is_variable
+
+
+def rebuild(root: UOp, rule: Callable[[UOp, tuple[UOp, ...]], UOp]) -> UOp:
+    """Rebuild a graph bottom-up: ``rule(node, new sources)`` gives each node's replacement. Call bodies are kept."""
+    new: dict[UOp, UOp] = {}
+    for u in root.toposort(enter_calls=False):
+        if u.op is Ops.CALL or u.op is Ops.FUNCTION:
+            src = (u.src[0], *(new[s] for s in u.src[1:]))
+        else:
+            src = tuple([new[s] for s in u.src])
+        new[u] = rule(u, src)
+    return new[root]
+
+
+def _copy_below_views(copy: UOp, src: tuple[UOp, ...]) -> UOp:
+    # A storage device cannot run the kernel that would gather a view: copy what lies under it, then view.
+    x = src[0]
+    if runs_kernels(x.device) or x.op not in GroupOp.Movement or x.contiguous_view() is not None:
+        return copy if src == copy.src else copy.replace(src=src)
+    inner = _copy_below_views(UOp(Ops.COPY, copy.dtype, (x.src[0],), copy.arg), (x.src[0],))
+    return x.replace(src=(inner, *x.src[1:]))
+
+
+def _relu_of(where: UOp) -> UOp | None:
+    # WHERE(0 < m, x, m) with m = MAX(x, 0) is m: relu is written so that its gradient at 0 is 0.
+    cond, x, m = where.src
+    if m.op is Ops.MAX and cond.op is Ops.CMPLT and cond.src[1] is m and x in m.src:
+        zero = cond.src[0]
+        other = m.src[1] if m.src[0] is x else m.src[0]
+        if zero.base.op is Ops.CONST and zero.base.arg == 0 and other.base.op is Ops.CONST and other.base.arg == 0:
+            return m
+    return None
+
+
+def clean(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """Return the tidied form of one node whose sources are tidy."""
+    match u.op:
+        case Ops.DETACH | Ops.CONTIGUOUS_BACKWARD:
+            return src[0]
+        case Ops.CONTIGUOUS:
+            x = src[0]
+            if x.op is Ops.CONTIGUOUS or x.op is Ops.COPY or x.has_buffer_identity(after_ok=True) or x.device is None:
+                return x
+        case Ops.RESHAPE:
+            x = src[0]
+            if x.op is Ops.RESHAPE:
+                x = x.src[0]
+            if x.shape == u.shape:
+                return x
+            return x._mop(Ops.RESHAPE, u.marg)
+        case Ops.EXPAND | Ops.PAD | Ops.SHRINK:
+            if src[0].shape == u.shape and (u.op is Ops.EXPAND or all(b == 0 for b, _ in u.marg)):
+                return src[0]
+        case Ops.PERMUTE:
+            if u.arg == tuple(range(len(u.arg))):
+                return src[0]
+        case Ops.COPY:
+            if src[0].device == u.arg:
+                return src[0]
+            return _copy_below_views(u, src)
+        case Ops.REDUCE if len(src) == 1:
+            return split_reduce(u if src == u.src else u.replace(src=src))
+        case Ops.WHERE:
+            made = u if src == u.src else u.replace(src=src)
+            return _relu_of(made) or made
+    return u if src == u.src else u.replace(src=src)
+
+
+def prepare(sink: UOp) -> UOp:
+    """Return the graph ready for kernels to be cut from it."""
+    return rebuild(inline_functions(sink), clean)
+
+
+def numel(u: UOp) -> int:
+    """Return the number of elements, with symbolic sizes at their maximum."""
+    return prod(u.max_shape)
+
+
+def is_stored(u: UOp) -> bool:
+    """Return whether a node is storage (or the state of storage after writes)."""
+    return u.op in (Ops.BUFFER, Ops.AFTER, Ops.PARAM) and u.dtype is not dtypes.void

@@ -1,0 +1,97 @@
+"""Split long reductions with few results into two: partial results in parallel, then their combination.
+
+In:   one tensor-level REDUCE.
+Out:  the same value; where it pays, REDUCE(REDUCE(x with one axis split in two)).
+Why:  a kernel runs in parallel over its results, so a sum to one number would run on one core; and a contraction over
+      hundreds of thousands of terms with a small result (a convolution's weight gradient) would walk all of both
+      operands once per tile of results, while a block of terms fits the cache.
+The split depends on sizes only, never on the number of threads, so results do not either.
+"""
+
+from __future__ import annotations
+
+from tinygrad.helpers import getenv, prod
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+MIN_REDUCE = 32768  # shorter reductions stay whole
+MIN_PARALLEL = 64  # enough results to keep the cores busy
+CACHE_BYTES = 512 * 1024  # operands of one block of terms should fit this
+MAX_PARTS = 256
+
+
+def contraction_operands(x: UOp) -> tuple[UOp, UOp] | None:
+    """Return the two factors if ``x`` is a product (seen through casts and reshapes of unit axes), else None."""
+    while x.op is Ops.CAST:
+        x = x.src[0]
+    return (x.src[0], x.src[1]) if x.op is Ops.MUL and len(x.src) == 2 else None
+
+
+def is_contraction(reduce: UOp) -> bool:
+    """Return whether a REDUCE sums products whose factors are both smaller than the product: a matmul or convolution."""
+    if reduce.arg[0] is not Ops.ADD:
+        return False
+    factors = contraction_operands(reduce.src[0])
+    if factors is None:
+        return False
+    full = prod(reduce.src[0].max_shape)
+    return all(_footprint(f) * 4 <= full for f in factors)
+
+
+def _footprint(u: UOp) -> int:
+    # Elements under a chain of views: an expanded operand occupies only its source.
+    smallest = prod(u.max_shape)
+    while u.op in GroupOp.Movement or u.op is Ops.CAST:
+        u = u.src[0]
+        smallest = min(smallest, prod(u.max_shape))
+    return smallest
+
+
+def _parts(reduce: UOp, terms: int, results: int) -> int:
+    factors = contraction_operands(reduce.src[0]) if is_contraction(reduce) else None
+    if factors is None:
+        return 1 if results >= MIN_PARALLEL else min(MAX_PARTS, max(1, terms // 4096))
+    nbytes = sum(_footprint(f) for f in factors) * reduce.dtype.itemsize
+    parts = min(MAX_PARTS, max(1, nbytes // CACHE_BYTES))
+    # Partial results are written and read once each: keep them from outgrowing the operands.
+    while parts > 1 and results * parts * reduce.dtype.itemsize > 2 * nbytes:
+        parts //= 2
+    return parts
+
+
+def split_reduce(reduce: UOp) -> UOp:
+    """Return the reduction, split in two where ``_parts`` says so and a divisor of some axis allows it."""
+    if not getenv("SPLIT_REDUCEOP", 1) or not all(isinstance(s, int) for s in reduce.src[0].shape):
+        return reduce
+    op, axes = reduce.arg
+    shape = reduce.src[0].shape
+    terms = prod(tuple(shape[a] for a in axes))
+    results = prod(reduce.shape)
+    if terms < MIN_REDUCE or results == 0:
+        return reduce
+    want = _parts(reduce, terms, results)
+    if want < 2:
+        return reduce
+    axis, parts = max(
+        ((a, max(d for d in range(1, want + 1) if shape[a] % d == 0)) for a in axes), key=lambda pair: pair[1]
+    )
+    if parts < 2:
+        return reduce
+    inner_axes = tuple(a if a < axis else a + 1 for a in axes)
+    x = _split_axis(reduce.src[0], axis - reduce.ndim, parts)
+    partial = x._rop(op, inner_axes)
+    # The partial results are an array of their own: the second reduction reads them from memory.
+    stored = UOp(Ops.CONTIGUOUS, partial.dtype, (partial,))
+    return stored._rop(op, (axis,))._mop(Ops.RESHAPE, reduce.shape)
+
+
+def _split_axis(x: UOp, axis: int, parts: int, depth: int = 3) -> UOp:
+    """Return ``x`` with ``axis`` (negative) split in two; of a product the factors are split, so it stays a product."""
+    if -axis > x.ndim:
+        return x
+    if x.op in (Ops.MUL, Ops.CAST) and depth > 0:
+        return x.replace(src=tuple(_split_axis(s, axis, parts, depth - 1) for s in x.src))
+    at = x.ndim + axis
+    size = x.shape[at]
+    pair = (1, 1) if size == 1 else (parts, size // parts)
+    return x._mop(Ops.RESHAPE, (*x.shape[:at], *pair, *x.shape[at + 1 :]))
