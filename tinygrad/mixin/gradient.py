@@ -1,9 +1,418 @@
-"""Gradient methods."""
+"""Gradients: a table of rules, and one backward walk over the graph that applies them.
+
+In:   a float root node, the gradient flowing into it, and the target nodes.
+Out:  for every target that is reached, a node that computes its gradient. It is ordinary graph: nothing runs, and it can be
+      differentiated again.
+
+A rule gets the incoming gradient as ``ctx`` and returns one gradient per source; None means no gradient. Shapes and dtypes
+are brought to those of the source afterwards: axes over which the source was broadcast are summed.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-class GradientMixin:
-    """Gradient methods of Tensor and UOp."""
+from tinygrad.dtype import dtypes
+from tinygrad.errors import DTypeError, error_text
+from tinygrad.helpers import argsort
+from tinygrad.mixin.hooks import Hooks, same_shape, same_size
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.matcher import PatternMatcher
+from tinygrad.uop.upat import UPat
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from tinygrad.uop.ops import UOp
+
+Gradients = tuple["UOp | None", ...]
+LN2 = math.log(2.0)
+# Nodes with several results receive one gradient per result, so their gradients are kept apart by the result's number.
+_MULTIPLE = frozenset({Ops.FUNCTION, Ops.CALL})
+_NO_GRADIENT = GroupOp.Comparison | {Ops.CONST, Ops.BUFFER, Ops.PARAM, Ops.RANGE, Ops.SPECIAL, Ops.BITCAST, Ops.TRUNC}
+
+
+class GradientMixin(Hooks):
+    """Entry to differentiation that Tensor and UOp share."""
 
     __slots__ = ()
+
+    def gradient(self, *targets: Self, gradient: Self | None = None, materialize_grads: bool = True) -> list[Self]:
+        """Return the gradient of self with respect to each target; zeros where self does not depend on it.
+
+        Args:
+            *targets: Float tensors of the graph of self.
+            gradient: Gradient flowing into self; 1.0 if self is a scalar and this is None.
+            materialize_grads: Accepted for other interfaces; unreached targets always give zeros.
+
+        Raises:
+            AssertionError: Self is no scalar and ``gradient`` is None, or its shape differs.
+            DTypeError: Self or a target is no float.
+            RuntimeError: An operation on the way has no gradient rule.
+
+        Example:
+            >>> x = Tensor([2.0, 3.0])
+            >>> (x * x).sum().gradient(x)[0].tolist()
+            [4.0, 6.0]
+        """
+        for name, tensor in (("self", self), *((f"target {i}", t) for i, t in enumerate(targets))):
+            if not dtypes.is_float(tensor.dtype) or (name != "self" and tensor.dtype in dtypes.weaks):
+                raise DTypeError(error_text("gradient", f"only float Tensors have gradient, {name} is {tensor.dtype}",
+                                            {name: tensor}))  # fmt: skip
+        found = compute_gradient(self._uop, root_gradient(self, gradient), [t._uop for t in targets])
+        return [
+            self._wrap_uop(found[t._uop] if t._uop in found else t._uop.const_like(0)) for t in targets
+        ]  # fmt: skip
+
+
+def root_gradient(root: Any, gradient: Any | None) -> UOp:
+    """Return the node of the gradient that flows into ``root``: the given one, or 1.0 for a scalar."""
+    if gradient is None:
+        if not all(same_size(s, 1) for s in root.shape):
+            raise AssertionError(error_text("backward", "when no gradient is provided, it must be called on a scalar",
+                                            {"tensor": root}, hint="reduce first, such as t.sum().backward()"))  # fmt: skip
+        return root._uop.const_like(1.0)  # type: ignore[no-any-return]
+    if not same_shape(gradient.shape, root.shape):
+        raise AssertionError(error_text("backward", "the gradient must have the shape of the tensor",
+                                        {"tensor": root, "gradient": gradient}))  # fmt: skip
+    return gradient._uop.cast(root.dtype)  # type: ignore[no-any-return]
+
+
+# ---- rules -----------------------------------------------------------------------------------------------------------------
+
+
+def reduce_gradient(ctx: UOp, ret: UOp, op: Ops) -> Gradients:
+    """Return the gradient of a reduction."""
+    x = ret.src[0]
+    if op is Ops.ADD:
+        return (ctx._broadcast_to(x.shape),)
+    if op is Ops.MAX:
+        # Ties share equally. They are counted in float32: half precision would lose the count.
+        ties = x.eq(ret)
+        share = ctx.cast(dtypes.float32) / ties.cast(dtypes.float32)._rop(Ops.ADD, ret.arg[1])
+        return (ties.where(share.cast(x.dtype), 0),)
+    # A product: every element gets the product of the others, also where one of them is 0.
+    zero = x.eq(0)
+    zeros = zero.cast(dtypes.int32)._rop(Ops.ADD, ret.arg[1])
+    nonzero = zero.where(1.0, x)._rop(Ops.MUL, ret.arg[1])
+    others = zeros.eq(0).where(nonzero / zero.where(1.0, x), (zeros.eq(1) & zero).where(nonzero, 0))
+    return (others * ctx,)
+
+
+def max_gradient(ctx: UOp, ret: UOp) -> Gradients:
+    """Return the gradient of the larger of two values; equal values get half each."""
+    x, y = ret.src
+    half = x.eq(y).where(ctx * 0.5, 0)
+    return (y < x).where(ctx, half), (x < y).where(ctx, half)
+
+
+def pow_gradient(ctx: UOp, ret: UOp) -> Gradients:
+    """Return the gradients of base ** exponent, without the NaN that the formulas give at base 0 and exponent 0."""
+    base, exponent = ret.src
+    slope = exponent.eq(0).where(0.0, exponent * base.alu(Ops.POW, exponent - 1))
+    log = base.eq(0).where((exponent < 0).where(-math.inf, 0.0), ret * (base.log2() * LN2))
+    return ctx * slope, ctx * log
+
+
+def stated_gradient(ctx: UOp, ret: UOp) -> Gradients:
+    """Return the gradients of a DETACH that states its derivatives (see ``mixin/unary.py``); a plain one cuts."""
+    gradients: list[UOp | None] = [None] * len(ret.src)
+    for i in range(1, len(ret.src), 2):
+        gradients[i] = ctx * ret.src[i + 1]
+    return tuple(gradients)
+
+
+def shrink_gradient(ctx: UOp, ret: UOp) -> Gradients:
+    """Return the gradient of a slice: zeros around it."""
+    pads = tuple((start, size - end) for (start, end), size in zip(ret.marg, ret.src[0].shape, strict=True))
+    return (ctx.pad(pads),)
+
+
+def pad_gradient(ctx: UOp, ret: UOp) -> Gradients:
+    """Return the gradient of padding: the inner part."""
+    return (ctx.shrink([(before, before + size) for (before, _), size in zip(ret.marg, ret.src[0].shape, strict=True)]),)
+
+
+def copy_gradient(ctx: UOp, ret: UOp) -> Gradients:
+    """Return the gradient of a copy, moved back to the source's device."""
+    device = ret.src[0].device
+    return (ctx if device is None or ctx.device is None else ctx.copy_to_device(device),)
+
+
+def after_gradient(ctx: UOp, ret: UOp) -> Gradients:
+    """Return the gradients of storage after writes: for what it held before, and for each write."""
+    before: UOp | None = ctx
+    gradients: list[UOp | None] = []
+    for effect in reversed(ret.src[1:]):
+        if effect.op is not Ops.STORE:
+            gradients.append(ctx)  # a call: it looks for the gradient of its result itself
+            before = None
+            continue
+        chain = view_chain(effect.src[0], ret.src[0])
+        if chain is None or before is None:
+            gradients.append(None)
+            continue
+        gradients.append(apply_chain(chain, before))
+        # What was overwritten has no gradient: the view's elements are cleared.
+        before = None if is_whole(chain) else written_mask(chain, ret.src[0]).where(0, before)
+    return before, *reversed(gradients)
+
+
+def view_chain(view: UOp, base: UOp) -> list[UOp] | None:
+    """Return the movement nodes between storage and a view of it, nearest to the storage first; None if there are others."""
+    chain: list[UOp] = []
+    while view is not base and view.op in GroupOp.Movement:
+        chain.append(view)
+        view = view.src[0]
+    return chain[::-1] if view.without_after is base.without_after else None
+
+
+def apply_chain(chain: Iterable[UOp], x: UOp) -> UOp:
+    """Return the view of another value through the same movement nodes."""
+    for node in chain:
+        x = x._mop(node.op, node.marg)
+    return x
+
+
+def is_whole(chain: Sequence[UOp]) -> bool:
+    """Whether a view shows all elements."""
+    return all(node.op in {Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP} for node in chain)
+
+
+def written_mask(chain: Sequence[UOp], base: UOp) -> UOp:
+    """Return a bool node of the shape of ``base`` that is True at the elements that a view shows."""
+    mask = (chain[-1] if chain else base).const_like(True, dtypes.bool)
+    for node in reversed(chain):
+        shape = node.src[0].shape
+        match node.op:
+            case Ops.RESHAPE:
+                mask = mask.reshape(shape)
+            case Ops.PERMUTE:
+                mask = mask.permute(argsort(node.marg))
+            case Ops.FLIP:
+                mask = mask._mop(Ops.FLIP, node.marg)
+            case Ops.SHRINK:
+                mask = mask.pad(tuple((b, s - e) for (b, e), s in zip(node.marg, shape, strict=True)))
+            case Ops.PAD:
+                mask = mask.shrink([(b, b + s) for (b, _), s in zip(node.marg, shape, strict=True)])
+            case _:
+                mask = unbroadcast_axes(mask, shape)
+    return mask
+
+
+def unbroadcast_axes(mask: UOp, shape: tuple[Any, ...]) -> UOp:
+    """Undo a broadcast of a bool node: True where any of the copies is True."""
+    extra = mask.ndim - len(shape)
+    axes = [*range(extra), *(i + extra for i, s in enumerate(shape) if not same_size(s, mask.shape[i + extra]))]
+    return mask._rop(Ops.MAX, tuple(axes)).reshape(shape)
+
+
+pm_gradient = PatternMatcher([
+    # elementwise
+    (UPat(Ops.ADD), lambda ctx: (ctx, ctx)),
+    (UPat(Ops.SUB), lambda ctx: (ctx, ctx * -1)),
+    (UPat(Ops.NEG), lambda ctx: (ctx * -1,)),
+    (UPat(Ops.MUL, name="ret"), lambda ctx, ret: (ret.src[1] * ctx, ret.src[0] * ctx)),
+    (UPat(Ops.MULACC, name="ret"), lambda ctx, ret: (ret.src[1] * ctx, ret.src[0] * ctx, ctx)),
+    (UPat(Ops.FDIV, name="ret"), lambda ctx, ret: (ctx / ret.src[1], ctx * (ret / ret.src[1]) * -1)),
+    (UPat(Ops.RECIPROCAL, name="ret"), lambda ctx, ret: (ctx * (ret * ret) * -1,)),
+    (UPat(Ops.SQRT, name="ret"), lambda ctx, ret: (ctx / (ret * 2),)),
+    (UPat(Ops.EXP2, name="ret"), lambda ctx, ret: (ctx * ret * LN2,)),
+    (UPat(Ops.LOG2, name="ret"), lambda ctx, ret: (ctx / (ret.src[0] * LN2),)),
+    (UPat(Ops.SIN, name="ret"), lambda ctx, ret: (ctx * ret.src[0].cos(),)),
+    (UPat(Ops.MAX, name="ret"), max_gradient),
+    (UPat(Ops.POW, name="ret"), pow_gradient),
+    (UPat(Ops.WHERE, name="ret"), lambda ctx, ret: (None, ret.src[0].where(ctx, 0), ret.src[0].where(0, ctx))),
+    (UPat(Ops.CAST, name="ret"), lambda ctx, ret: (ctx.cast(ret.src[0].dtype),)),
+    # movement
+    (UPat(Ops.RESHAPE, name="ret"), lambda ctx, ret: (ctx.reshape(ret.src[0].shape), None)),
+    (UPat(Ops.PERMUTE, name="ret"), lambda ctx, ret: (ctx.permute(argsort(ret.marg)),)),
+    (UPat(Ops.FLIP, name="ret"), lambda ctx, ret: (ctx._mop(Ops.FLIP, ret.marg),)),
+    (UPat(Ops.EXPAND), lambda ctx: (ctx,)),  # the sum over the copies is taken when shapes are aligned
+    (UPat(Ops.PAD, name="ret"), pad_gradient),
+    (UPat(Ops.SHRINK, name="ret"), shrink_gradient),
+    # the rest
+    (UPat(Ops.REDUCE, name="ret"), lambda ctx, ret: reduce_gradient(ctx, ret, ret.arg[0])),
+    (UPat((Ops.CONTIGUOUS, Ops.NOOP)), lambda ctx: (ctx,)),
+    (UPat(Ops.CONTIGUOUS_BACKWARD), lambda ctx: (ctx.contiguous(),)),
+    (UPat(Ops.COPY, name="ret"), copy_gradient),
+    (UPat(Ops.DETACH, name="ret"), stated_gradient),
+    (UPat(Ops.AFTER, name="ret"), after_gradient),
+    (UPat(Ops.STORE), lambda ctx: (None, ctx)),
+    (UPat(Ops.TUPLE), lambda: ()),
+    (UPat(tuple(_NO_GRADIENT)), lambda: ()),
+])
+
+
+# ---- calls -------------------------------------------------------------------------------------------------------------------
+
+
+def call_gradient(grads: dict[int, UOp], call: UOp) -> Gradients:
+    """Return the gradients of the arguments of a FUNCTION or CALL.
+
+    Args:
+        grads: Number of a result -> gradient that flows into it. For a CALL the number is that of the argument it writes.
+        call: The node.
+
+    Raises:
+        RuntimeError: A CALL without ``grad_fxn``.
+    """
+    info = call.arg
+    if call.op is Ops.CALL:
+        if info.grad_fxn is None:
+            raise RuntimeError(f"failed to compute gradient: the custom call {info.name or ''} has no grad_fxn; give one")
+        return None, *info.grad_fxn(*(grads[i] for i in sorted(grads)), call)
+    body = call.src[0]
+    filled = [grads[i] if i in grads else out.const_like(0) for i, out in enumerate(body.src)]
+    if info.grad_fxn is not None:
+        return None, *info.grad_fxn(*filled, call=call)
+    return None, *_body_gradient(call, filled)
+
+
+def _body_gradient(call: UOp, grads: list[UOp]) -> list[UOp | None]:
+    """Differentiate the body, and pack the result as a call of its own on the arguments and the incoming gradients."""
+    from tinygrad.uop.ops import UOp
+
+    body, args = call.src[0], call.src[1:]
+    params = {u.arg.slot: u for u in body.toposort() if u.op is Ops.PARAM and not u.is_variable}
+    incoming = [
+        UOp.param(len(args) + i, out.dtype, out.shape, out.device) for i, out in enumerate(body.src)
+    ]  # fmt: skip
+    roots = {out: grad for out, grad in zip(body.src, incoming, strict=True) if dtypes.is_float(out.dtype)}
+    found = _backward(roots, list(params.values()))
+    wanted = {slot: found[p] for slot, p in params.items() if p in found}
+    if not wanted:
+        return [None] * len(args)
+    given = [
+        g._broadcast_to(p.shape).cast(p.dtype) for g, p in zip(grads, incoming, strict=True)
+    ]  # fmt: skip
+    backward = UOp.maketuple(*wanted.values()).call(
+        *args, *given, name=f"{call.arg.name or 'function'}_backward", precompile=call.arg.precompile_backward,
+        precompile_backward=call.arg.precompile_backward,
+    )  # fmt: skip
+    number = {slot: i for i, slot in enumerate(wanted)}
+    return [backward.gettuple(number[slot]) if slot in number else None for slot in range(len(args))]
+
+
+# ---- the walk ------------------------------------------------------------------------------------------------------------------
+
+
+def _differentiable_sources(u: UOp) -> tuple[UOp, ...]:
+    """Return the sources that a gradient can flow to."""
+    op = u.op
+    if op is Ops.DETACH:
+        return u.src[1::2]
+    if op in _MULTIPLE:
+        return u.src[1:]
+    if op in {Ops.AFTER, Ops.STORE}:
+        return u.src[1:2] if op is Ops.STORE else u.src
+    if not dtypes.is_float(u.dtype) or op in _NO_GRADIENT:
+        return ()
+    if op is Ops.WHERE:
+        return u.src[1:]
+    return u.src[:1] if op in GroupOp.Movement else u.src
+
+
+def _deepwalk(roots: Iterable[UOp], targets: Iterable[UOp]) -> list[UOp]:
+    """Return the nodes between roots and targets, sources first: those through which a gradient has to flow."""
+    wanted = set(targets)
+    order: dict[UOp, bool] = {}  # node -> whether a target lies below it (or is it)
+    stack = [(root, False) for root in roots]
+    while stack:
+        node, expanded = stack.pop()
+        if node in order:
+            continue
+        sources = _differentiable_sources(node)
+        if expanded:
+            order[node] = node in wanted or any(order[s] for s in sources)
+            continue
+        stack.append((node, True))
+        stack.extend((s, False) for s in sources if s not in order)
+    return [node for node, on_path in order.items() if on_path]
+
+
+def compute_gradient(root: UOp, root_grad: UOp, targets: Iterable[UOp]) -> dict[UOp, UOp]:
+    """Walk the graph backwards once and return target -> gradient for the targets that are reached.
+
+    Args:
+        root: Float node to differentiate.
+        root_grad: Gradient that flows into it, of its shape.
+        targets: Nodes whose gradient is wanted.
+
+    Raises:
+        RuntimeError: An operation on the way has no rule.
+    """
+    return _backward({root: root_grad}, list(targets))
+
+
+def _backward(roots: dict[UOp, UOp], targets: list[UOp]) -> dict[UOp, UOp]:
+    path = _deepwalk(roots, targets)
+    on_path = set(path)
+    wanted = set(targets)
+    # Contributions are collected and added in one balanced tree when the walk reaches their node.
+    pending: dict[UOp, list[UOp]] = {root: [grad] for root, grad in roots.items()}
+    by_result: dict[UOp, dict[int, list[UOp]]] = {}
+    found: dict[UOp, UOp] = {}
+    for node in reversed(path):
+        if node.op in _MULTIPLE:
+            if node not in by_result:
+                continue
+            gradients: Gradients = call_gradient({i: add_all(g) for i, g in by_result.pop(node).items()}, node)
+        else:
+            contributions = pending.pop(node, None)
+            if not contributions:
+                continue
+            ctx = add_all(contributions)
+            if node in wanted:
+                found[node] = ctx
+            if node.op is Ops.GETTUPLE and node.src[0].op in _MULTIPLE:
+                by_result.setdefault(node.src[0], {}).setdefault(node.arg, []).append(ctx)
+                continue
+            gradients = _apply_rule(node, ctx, on_path)
+        for source, gradient in zip(node.src, gradients, strict=False):
+            if gradient is None or source not in on_path:
+                continue
+            if source.op is Ops.CALL:  # written storage after a custom kernel
+                written = next((i for i, a in enumerate(source.src[1:]) if a.base is node.src[0].base), 0)
+                by_result.setdefault(source, {}).setdefault(written, []).append(gradient)
+            else:
+                pending.setdefault(source, []).append(_align(gradient, source))
+    return found
+
+
+def _apply_rule(node: UOp, ctx: UOp, on_path: set[UOp]) -> Gradients:
+    gradients: Any = pm_gradient.rewrite(node, ctx=ctx)
+    if gradients is None:
+        if not any(s in on_path for s in _differentiable_sources(node)):
+            return ()
+        raise RuntimeError(f"failed to compute gradient for {node.op.name}: there is no rule for it")
+    return gradients  # type: ignore[no-any-return]
+
+
+def add_all(values: Sequence[UOp]) -> UOp:
+    """Return the sum of the nodes as a balanced tree, so that its depth stays small."""
+    level = list(values)
+    while len(level) > 1:
+        level = [level[i] + level[i + 1] if i + 1 < len(level) else level[i] for i in range(0, len(level), 2)]
+    return level[0]
+
+
+def _align(gradient: UOp, source: UOp) -> UOp:
+    """Bring a gradient to the shape and dtype of its source: sum over the axes along which the source was broadcast."""
+    if source.op is Ops.STORE:
+        return gradient
+    shape = source.shape
+    if gradient.shape != shape:
+        extra = gradient.ndim - len(shape)
+        if extra >= 0:
+            axes = (
+                *range(extra),
+                *(i + extra for i, s in enumerate(shape) if type(s) is int and s == 1 and not same_size(gradient.shape[i + extra], 1)),
+            )  # fmt: skip
+            if axes:
+                gradient = gradient.sum(axes, keepdim=True)
+            gradient = gradient.reshape(gradient.shape[extra:])
+        gradient = gradient._broadcast_to(shape)
+    return gradient.cast(source.dtype)
