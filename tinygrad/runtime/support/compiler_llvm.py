@@ -161,7 +161,7 @@ class LLVMCompiler(Compiler):
         """Print the machine code, if the machine has objdump."""
         from tinygrad.helpers import cpu_objdump
 
-        cpu_objdump(lib)
+        print(cpu_objdump(lib))  # noqa: T201  DEBUG=7 asked for it
 
 
 @functools.cache
