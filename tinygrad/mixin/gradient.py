@@ -150,6 +150,13 @@ def after_gradient(ctx: UOp, ret: UOp) -> Gradients:
             gradients.append(ctx)  # a call: it looks for the gradient of its result itself
             before = None
             continue
+        if effect.src[0].op is Ops.INDEX and before is not None:
+            from tinygrad.mixin.gather import overwritten_gradient, stored_gradient
+
+            positions, adds = effect.src[0].src[1], effect.arg is Ops.ADD
+            gradients.append(stored_gradient(before, positions, adds))
+            before = before if adds else overwritten_gradient(before, positions)
+            continue
         chain = view_chain(effect.src[0], ret.src[0])
         if chain is None or before is None:
             gradients.append(None)

@@ -1,9 +1,458 @@
-"""Indexing, gather and scatter."""
+"""Indexing: ``x[...]``, gather, scatter, masks.
+
+In:   a tensor and index expressions (ints, slices, None, Ellipsis, lists, integer tensors, bool masks).
+Out:  views for ints and slices; one indexed load for all index arrays together; indexed stores for writes.
+      Entries of index tensors that are out of bounds read as 0 and write nothing; ints and lists are checked when built.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-class IndexMixin:
+from tinygrad.dtype import dtypes, strong_dtype
+from tinygrad.errors import DTypeError, ShapeError, error_text
+from tinygrad.helpers import flatten, prod
+from tinygrad.mixin.composite import CompositeShapeError
+from tinygrad.mixin.elementwise import ElementwiseMixin
+from tinygrad.mixin.gather import (
+    as_index,
+    gather_along,
+    gather_rows,
+    position_dtype,
+    positions_along,
+    store_at,
+    stores_are_dear,
+)
+from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.mixin.selection import Range, Selection, is_symbolic, select
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tinygrad.dtype import DType
+    from tinygrad.uop.ops import UOp
+
+# A list of at most this many arbitrary ints becomes index arithmetic; a longer one becomes a buffer.
+LITERAL_LIMIT = 16
+
+
+class IndexMixin(ElementwiseMixin, ReduceMixin):
     """Indexing methods of Tensor and UOp."""
 
     __slots__ = ()
+
+    # ---- reading -------------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, indices: Any) -> Self:
+        """Select by numpy's rules.
+
+        Args:
+            indices: One item or a tuple of items: int, symbolic int, slice with any step but 0, None, Ellipsis, list,
+                integer tensor, bool mask (which is realized, since its count is a size).
+
+        Raises:
+            ShapeError: Too many items, an int or list entry out of bounds, index arrays that do not broadcast.
+            IndexError: An item of another type.
+            RuntimeError: An index tensor is on another device.
+
+        Example:
+            >>> Tensor.arange(6).reshape(2, 3)[1, ::-1].tolist()
+            [5, 4, 3]
+        """
+        return self._select(self._selection(indices))
+
+    def _selection(self, indices: Any) -> Selection:
+        items = tuple(indices) if isinstance(indices, tuple) else (indices,)
+        if isinstance(indices, list) and any(isinstance(i, (list, tuple, slice)) or i is None for i in indices):
+            items = tuple(indices)  # a list of lists is taken as a tuple of index lists
+        literals: dict[int, list[int]] = {}
+        tensors = [self._index_item(item, literals) for item in items]
+        found = select(self, tensors, lambda mask: mask._nonzero_columns())
+        for dim, array in found.arrays:
+            size = found.shape[dim]
+            wrong = [v for v in literals.get(id(array), ()) if isinstance(size, int) and not -size <= v < size]
+            if wrong:
+                raise ShapeError(error_text("getitem", f"index {wrong[0]} is out of bounds for a dim of size {size}",
+                                            {"tensor": self}, rule=f"{-size} <= index < {size}"))  # fmt: skip
+        return found
+
+    def _index_item(self, item: Any, literals: dict[int, list[int]]) -> Any:
+        """Return lists and arrays as index tensors (their ints noted in ``literals``), and everything else checked."""
+        if isinstance(item, bool):
+            raise RuntimeError(error_text("getitem", "a Python bool is no index", {"tensor": self}, hint="use a bool mask"))
+        if isinstance(item, (list, tuple)) or (hasattr(item, "tolist") and hasattr(item, "ndim") and not hasattr(item, "_uop")):
+            values = item if isinstance(item, (list, tuple)) else item.tolist()
+            return self._index_literal(values, literals) if isinstance(values, (list, tuple)) else values
+        if hasattr(item, "_uop") and not is_symbolic(item):
+            if dtypes.is_float(item.dtype):
+                raise IndexError(error_text("getitem", f"index tensor of dtype {item.dtype}", {"index": item},
+                                            rule="index tensors are integer or bool", hint=".cast(dtypes.int32)"))  # fmt: skip
+            self._check_same_device("getitem", item)
+        return item
+
+    def _check_same_device(self, name: str, other: Any) -> None:
+        if None not in (self.device, other.device) and self.device != other.device:
+            raise RuntimeError(error_text(name, f"tensors are on different devices: {self.device} and {other.device}",
+                                          {"tensor": self, "other": other}, hint=f"other.to({self.device!r})"))  # fmt: skip
+
+    def _index_literal(self, values: Sequence[Any], literals: dict[int, list[int]]) -> Self:
+        """Return nested lists of ints or bools as an index tensor."""
+        shape, level = [], [values]
+        while level and all(isinstance(v, (list, tuple)) for v in level):
+            if len({len(v) for v in level}) != 1:
+                raise ShapeError(error_text("getitem", f"index list {values!r} is ragged", rule="rows of one length"))
+            shape.append(len(level[0]))
+            level = flatten(level)
+        if any(not isinstance(v, int) and not hasattr(v, "__index__") for v in level):
+            raise IndexError(error_text("getitem", f"index list {values!r}", rule="lists hold ints or bools only"))
+        numbers = [int(v) for v in level]
+        made = self._constants(numbers, position_dtype(max(map(abs, numbers), default=0))).reshape(tuple(shape))
+        if level and all(isinstance(v, bool) for v in level):
+            return made.cast(dtypes.bool)
+        literals[id(made)] = numbers
+        return made
+
+    def _constants(self, values: Sequence[int], dtype: DType) -> Self:
+        """Return known ints as a 1-d tensor: index arithmetic if they are few or evenly spaced, else a buffer."""
+        n = len(values)
+        step = values[1] - values[0] if n > 1 else 0
+        at = type(self).arange(n, dtype=dtype)
+        if all(b - a == step for a, b in zip(values, values[1:], strict=False)):
+            return at * step + (values[0] if n else 0)
+        if n > LITERAL_LIMIT:
+            from tinygrad.uop.ops import UOp
+
+            return self._wrap_uop(UOp._frompy(list(values), dtype, self.device))
+        made = at * 0 + values[0]
+        for i, value in enumerate(values[1:], 1):
+            made = at.eq(i).where(value, made).cast(dtype)
+        return made
+
+    def _select(self, found: Selection) -> Self:
+        view = self._strided(found.ranges).reshape(tuple(found.shape))
+        if not found.arrays:
+            return view
+        dims = [dim for dim, _ in found.arrays]
+        index, _ = self._linear_index(found)
+        rest = [i for i in range(view.ndim) if i not in dims]
+        rows = view.permute((*dims, *rest))
+        table = rows.reshape(prod(rows.shape[: len(dims)]), *rows.shape[len(dims) :])
+        picked = self._wrap_uop(gather_rows(table._uop, index))
+        # (*places, *rest) -> rest[:place], places, rest[place:]
+        places, place = index.ndim, found.place
+        order = (*range(places, places + place), *range(places), *range(places + place, picked.ndim))
+        return picked.permute(order)
+
+    def _strided(self, ranges: Sequence[Range]) -> Self:
+        """Return the view of start, start + step, ... along every dim."""
+        flipped = tuple(i for i, r in enumerate(ranges) if r.step < 0)
+        x = self.flip(flipped) if flipped else self
+        bounds: list[tuple[Any, Any]] = []
+        pads: list[tuple[int, int]] = []
+        phases: list[int] = []
+        for r, size in zip(ranges, self.shape, strict=True):
+            start, step = (size - 1 - r.start, -r.step) if r.step < 0 else (r.start, r.step)
+            if r.is_empty or step == 1:
+                bounds.append((0, 0) if r.is_empty else (start, start + r.count))
+                pads.append((0, 0))
+                phases.append(0)
+                continue
+            # A box of whole steps that holds all picks; it may begin before the first one, so that it lies inside.
+            begin = max(min(start, size - r.count * step), 0)
+            end = min(begin + r.count * step, size)
+            bounds.append((begin, end))
+            pads.append((0, begin + r.count * step - end))
+            phases.append(start - begin)
+        x = x.shrink(bounds).pad(pads)
+        steps = [1 if r.is_empty else abs(r.step) for r in ranges]
+        if all(step == 1 for step in steps):
+            return x
+        cut = x.reshape(tuple(v for r, step in zip(ranges, steps, strict=True) for v in (r.count, step)))
+        picks = cut.shrink([v for phase in phases for v in (None, (phase, phase + 1))])
+        return picks.reshape(tuple(r.count for r in ranges))
+
+    def _linear_index(self, found: Selection) -> tuple[UOp, tuple[Any, ...]]:
+        """Return the row number in the flattened indexed dims (-1 where an entry is out of bounds), and their sizes."""
+        sizes = tuple(found.shape[dim] for dim, _ in found.arrays)
+        indices = [as_index(array._uop, size) for (_, array), size in zip(found.arrays, sizes, strict=True)]
+        if len(indices) == 1:
+            return indices[0], sizes
+        shape = _broadcast_indices(self, [array for _, array in found.arrays])
+        kind = position_dtype(prod(sizes))
+        rows, inside = None, None
+        for index, size in zip(indices, sizes, strict=True):
+            valid = (index > -1) & (index < size)
+            rows = index.cast(kind) if rows is None else rows * size + index.cast(kind)
+            inside = valid if inside is None else inside & valid
+        return inside.where(rows, -1)._broadcast_to(shape), sizes
+
+    def _take(self, index: Self, dim: int) -> Self:
+        """Return the entries ``index`` (1-d, not negative) along ``dim``."""
+        order = (dim, *(i for i in range(self.ndim) if i != dim))
+        rows = self._wrap_uop(gather_rows(self.permute(order)._uop, index._uop))
+        return rows.permute(tuple(order.index(i) for i in range(self.ndim)))
+
+    # ---- gather and scatter ----------------------------------------------------------------------------------------------
+
+    def _check_index(self, name: str, dim: int, index: Self) -> int:
+        if index.ndim != self.ndim:
+            raise ShapeError(error_text(name, f"index has {index.ndim} dims, the tensor {self.ndim}",
+                                        {"tensor": self, "index": index}, rule="index.ndim == self.ndim")) from None  # fmt: skip
+        if not dtypes.is_int(index.dtype):
+            raise DTypeError(error_text(name, f"index has dtype {index.dtype}", {"index": index}, rule="indices are integers"))
+        self._check_same_device(name, index)
+        axis = self._resolve_dim(dim, op=name)
+        if any(n > m for i, (n, m) in enumerate(zip(index.shape, self.shape, strict=True)) if i != axis):
+            raise CompositeShapeError(
+                error_text(name, f"index of shape {index.shape} is larger than {self.shape} outside dim {axis}",
+                           {"tensor": self, "index": index}, rule="index.shape[i] <= self.shape[i] for i != dim")
+            )  # fmt: skip
+        return axis
+
+    def gather(self, dim: int, index: Self) -> Self:
+        """Return ``self[i][index[i][j]][k]`` (for dim 1 of 3; as torch): entries picked along one dim.
+
+        Args:
+            dim: The dim that is indexed.
+            index: Integers, as many dims as ``self``, not larger in the other dims; entries out of bounds read 0.
+
+        Raises:
+            ShapeError: Ranks or sizes do not fit.
+            RuntimeError: The index is no integer tensor, or on another device.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
+            [[2], [3]]
+        """
+        axis = self._check_index("gather", dim, index)
+        if self.ndim == 0:
+            return self.reshape(1).gather(0, index.reshape(1)).reshape(())
+        x = self.shrink([None if i == axis else (0, n) for i, n in enumerate(index.shape)])
+        order, back = _to_last(self.ndim, axis)
+        at = index._uop.permute(order)
+        at = at.cast(dtypes.int64 if at.dtype.itemsize == 8 or at.dtype == dtypes.uint32 else dtypes.int32)
+        return self._wrap_uop(gather_along(x._uop.permute(order), at).permute(back))
+
+    def scatter(
+        self, dim: int, index: Self, src: Any, reduce: Literal["multiply", "add"] | None = None
+    ) -> Self:
+        """Return a copy with ``src`` written along ``dim`` at ``index`` (as torch); the last of equal indices wins.
+
+        Args:
+            dim: The dim that is indexed.
+            index: Integers, as many dims as ``self``; entries out of bounds write nothing.
+            src: Tensor at least as large as the index, or a number.
+            reduce: ``add`` or ``multiply`` combines a number with what is there.
+
+        Raises:
+            TypeError: Another ``reduce``, or a tensor together with ``reduce``.
+            RuntimeError: Dtypes or devices differ.
+            ShapeError: Ranks or sizes do not fit.
+
+        Example:
+            >>> Tensor.zeros(3).scatter(0, Tensor([2]), 5.0).tolist()
+            [0.0, 0.0, 5.0]
+        """
+        if reduce not in {None, "add", "multiply"}:
+            raise TypeError(f"scatter: reduce={reduce!r}; expected None, 'add' or 'multiply'")
+        if reduce is not None and hasattr(src, "_uop"):
+            raise TypeError("scatter: reduce takes a number as src; scatter_reduce takes tensors")
+        axis = self._check_index("scatter", dim, index)
+        values = self._scatter_source("scatter", axis, index, src)
+        if reduce == "multiply":
+            return self._scatter_compare(axis, index, values, "prod", True)
+        order, back = _to_last(self.ndim, axis)
+        base = self._uop.permute(order)
+        at = index._uop.permute(order).cast(dtypes.int64 if index.dtype.itemsize == 8 else dtypes.int32)
+        value = values._uop.permute(order)
+        if isinstance(self.device, tuple):
+            return self._scatter_compare(axis, index, values, "sum" if reduce else "last", True)
+        positions = _pad_batch(at, base.shape[:-1])
+        value = value.pad(tuple((0, n - m) for n, m in zip(positions.shape, value.shape, strict=True)))
+        flat = positions_along(positions, base.shape[-1])
+        done = store_at(base.flatten(), flat, value, add=reduce == "add")
+        return self._wrap_uop(done.reshape(base.shape).permute(back))
+
+    def _scatter_source(self, name: str, axis: int, index: Self, src: Any) -> Self:
+        if not hasattr(src, "_uop"):
+            return index.const_like(src, self.dtype)  # type: ignore[no-any-return]
+        self._check_same_device(name, src)
+        if src.dtype != self.dtype and src.dtype not in dtypes.weaks:
+            raise DTypeError(error_text(name, f"src is {src.dtype}, the tensor {self.dtype}", {"tensor": self, "src": src},
+                                        rule="equal dtypes", hint=f"src.cast({self.dtype})"))  # fmt: skip
+        if src.ndim != index.ndim or any(n > m for n, m in zip(index.shape, src.shape, strict=True)):
+            raise CompositeShapeError(
+                error_text(name, f"index of shape {index.shape} is larger than src of shape {src.shape}",
+                           {"index": index, "src": src}, rule="index.shape[i] <= src.shape[i]")
+            )  # fmt: skip
+        return src.cast(self.dtype).shrink_to(index.shape)  # type: ignore[no-any-return]
+
+    def scatter_reduce(
+        self,
+        dim: int,
+        index: Self,
+        src: Self,
+        reduce: Literal["sum", "prod", "mean", "amax", "amin"],
+        include_self: bool = True,
+    ) -> Self:
+        """Combine along ``dim`` all ``src`` values that go to one place (as torch).
+
+        Args:
+            dim: The dim that is indexed.
+            index: Integers, as many dims as ``self``.
+            src: At least as large as the index.
+            reduce: ``sum``, ``prod``, ``mean``, ``amax`` or ``amin``.
+            include_self: Whether the present value takes part.
+
+        Raises:
+            RuntimeError: Another ``reduce``; dtypes or devices differ.
+            ShapeError: Ranks or sizes do not fit.
+        """
+        if reduce not in {"sum", "prod", "mean", "amax", "amin"}:
+            raise RuntimeError(f"scatter_reduce: reduce={reduce!r}; expected sum, prod, mean, amax or amin")
+        axis = self._check_index("scatter_reduce", dim, index)
+        values = self._scatter_source("scatter_reduce", axis, index, src)
+        return self._scatter_compare(axis, index, values, reduce, include_self)
+
+    def _scatter_compare(self, axis: int, index: Self, values: Self, reduce: str, include_self: bool) -> Self:
+        """Scatter by comparing every place with every index; for few elements, and for what is no plain store."""
+        order, back = _to_last(self.ndim, axis)
+        x = self.permute(order)
+        pads = tuple((0, n - m) for n, m in zip(x.shape[:-1], index.permute(order).shape[:-1], strict=True))
+        n, m = x.shape[-1], index.shape[axis]
+        at = index.permute(order).cast(dtypes.int64 if index.dtype.itemsize == 8 else dtypes.int32)
+        at = at.pad((*pads, (0, 0)), value=-1).unsqueeze(-2)
+        value = values.permute(order).pad((*pads, (0, 0))).unsqueeze(-2)
+        hit = at.eq(type(self).arange(n, dtype=at.dtype).reshape(n, 1))  # (..., n, m)
+        count = hit.sum(axis=-1)
+        if reduce == "last":
+            order_of = type(self).arange(m, dtype=dtypes.int32)
+            last = hit.where(order_of, -1).max(axis=-1, keepdim=True)
+            chosen = order_of.eq(last).where(value, 0).sum(axis=-1)
+            result = (count > 0).where(chosen.cast(self.dtype), x)
+        elif reduce in {"sum", "mean"}:
+            total = hit.where(value, 0).sum(axis=-1).cast(self.dtype)
+            base = x if include_self else (count > 0).where(0, x)
+            result = total + base
+            if reduce == "mean":
+                number = (count + 1 if include_self else count).maximum(1)
+                result = result.div(number, rounding_mode=None if dtypes.is_float(self.dtype) else "floor")
+        elif reduce == "prod":
+            base = x if include_self else (count > 0).where(1, x)
+            result = hit.where(value, 1).prod(axis=-1) * base
+        else:
+            fill = self.dtype.min if reduce == "amax" else self.dtype.max
+            found = hit.where(value, fill)
+            best = found.max(axis=-1) if reduce == "amax" else found.min(axis=-1)
+            both = best.maximum(x) if reduce == "amax" else best.minimum(x)
+            result = (count > 0).where(both if include_self else best, x)
+        return result.cast(self.dtype).permute(back)
+
+    # ---- masks -----------------------------------------------------------------------------------------------------------
+
+    def one_hot(self, num_classes: int) -> Self:
+        """Return a new last dim that holds 1 at the class id and 0 elsewhere (weakint).
+
+        Raises:
+            RuntimeError: ``self`` is no integer tensor.
+            ValueError: ``num_classes`` is negative.
+
+        Example:
+            >>> Tensor([1]).one_hot(3).tolist()
+            [[0, 1, 0]]
+        """
+        if not dtypes.is_int(self.dtype):
+            raise DTypeError(error_text("one_hot", f"class ids are {self.dtype}", {"ids": self}, rule="ids are integers"))
+        if num_classes < 0:
+            raise ValueError(f"one_hot: num_classes={num_classes} is negative; give the number of classes")
+        hit = self.unsqueeze(-1).eq(type(self).arange(num_classes, dtype=dtypes.int32))
+        return hit.where(1, 0)
+
+    def _count_true(self, name: str) -> int:
+        if not hasattr(self, "item"):
+            raise RuntimeError(f"{name}: the number of True elements of a node is not known; give size=")
+        return int(self.cast(dtypes.int32).sum().item())
+
+    def _true_places(self) -> Self:
+        """Return for each element of a 1-d mask its number among the True ones, -1 where it is False."""
+        return self.where(self.cast(dtypes.int32).cumsum(0) - 1, -1).cast(dtypes.int32)  # type: ignore[attr-defined, no-any-return]
+
+    def _compress(self, mask: Self, size: int, fill_value: Any) -> Self:
+        """Return the elements of 1-d self where the 1-d mask is True, cut or filled to ``size``."""
+        places = mask._true_places()
+        inside = (places < size).where(places, -1).cast(dtypes.int32)
+        if stores_are_dear(inside._uop, size, self.shape[0]):
+            hit = inside.unsqueeze(-1).eq(type(self).arange(size, dtype=dtypes.int32))
+            picked = hit.where(self.unsqueeze(-1), 0).sum(axis=0).cast(self.dtype)
+            return hit.any(axis=0).where(picked, fill_value).cast(self.dtype)
+        x = self._uop.cast(strong_dtype(self.dtype))
+        base = x.const(fill_value, x.dtype)._broadcast_to((size,))
+        return self._wrap_uop(store_at(base, inside._uop, x))
+
+    def masked_select(self, mask: Any, size: int | None = None, fill_value: Any = 0) -> Self:
+        """Return the elements where ``mask`` (broadcast to ``self``) is True, as a 1-d tensor.
+
+        Args:
+            mask: Bool tensor.
+            size: Length of the result; None counts the True elements, which realizes the mask.
+            fill_value: Fills a result that is longer than the count.
+
+        Raises:
+            RuntimeError: ``mask`` is not bool.
+
+        Example:
+            >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
+            [1, 3]
+        """
+        chosen = mask if hasattr(mask, "_uop") else self._index_item(mask, {})
+        if chosen.dtype != dtypes.bool:
+            raise DTypeError(error_text("masked_select", f"mask is {chosen.dtype}", {"mask": chosen}, rule="a mask is bool"))
+        flat = chosen._broadcast_to(self.shape).flatten()
+        count = flat._count_true("masked_select") if size is None else size
+        return self.flatten()._compress(flat, count, fill_value)
+
+    def nonzero(self, size: int | None = None, fill_value: Any = 0) -> Self:
+        """Return the coordinates of the non-zero elements, int32 of shape (count, ndim).
+
+        Args:
+            size: Number of rows; None counts, which realizes the tensor.
+            fill_value: Fills rows beyond the count.
+        """
+        if self.ndim == 0:
+            return self.reshape(1).nonzero(size, fill_value).shrink([None, (0, 0)])
+        columns = self._nonzero_columns(size, fill_value)
+        return columns[0].stack(*columns[1:], dim=1)  # type: ignore[attr-defined, no-any-return]
+
+    def _nonzero_columns(self, size: int | None = None, fill_value: Any = 0) -> list[Self]:
+        mask = (self if self.dtype == dtypes.bool else self.ne(0)).flatten()
+        count = mask._count_true("nonzero") if size is None else size
+        at = type(self).arange(mask.shape[0], dtype=dtypes.int32)
+        columns, step = [], 1
+        for n in reversed(self.shape):
+            columns.append(((at // step) % max(n, 1))._compress(mask, count, fill_value))
+            step *= n
+        return columns[::-1]
+
+
+def _to_last(ndim: int, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the order that moves ``axis`` to the end, and its inverse."""
+    order = (*(i for i in range(ndim) if i != axis), axis)
+    return order, tuple(order.index(i) for i in range(ndim))
+
+
+def _pad_batch(index: UOp, batch: tuple[int, ...]) -> UOp:
+    """Grow the leading dims of an index to ``batch`` with entries that write nothing."""
+    pads = (*((0, n - m) for n, m in zip(batch, index.shape[:-1], strict=True)), (0, 0))
+    return index.pad(pads, value=-1)
+
+
+def _broadcast_indices(x: Any, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    from tinygrad.uop.infer import broadcast_shape
+
+    try:
+        return broadcast_shape(*(tuple(a.shape) for a in arrays))
+    except ShapeError:
+        raise ShapeError(
+            error_text("getitem", "index arrays of shapes " + ", ".join(str(a.shape) for a in arrays) + " do not broadcast",
+                       {"tensor": x}, rule="sizes of index arrays are equal or 1")
+        ) from None  # fmt: skip

@@ -1,14 +1,269 @@
-"""Composite operations: matmul, convolution, pooling, softmax, losses, sorting."""
+"""Composite operations: matmul, joining tensors, triangles, softmax; and the class that gathers all composite operations.
+
+In:   the methods of the elementwise, reduce and movement mixins.
+Out:  ``OpMixin``. There is no matmul node: a product is a broadcast multiply and a sum over the shared axis.
+"""
 
 from __future__ import annotations
 
-from tinygrad.mixin.elementwise import ElementwiseMixin
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, to_dtype
+from tinygrad.errors import ShapeError, error_text
+from tinygrad.mixin.composite import (
+    CompositeShapeError,
+    ContractionError,
+    contract,
+    contraction_dtypes,
+    sizes_differ,
+)
+from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.gradient import GradientMixin
 from tinygrad.mixin.index import IndexMixin
-from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.mixin.loss import LossMixin
+from tinygrad.mixin.norm import NormMixin
+from tinygrad.mixin.pool import PoolMixin
+from tinygrad.mixin.scan import ScanMixin
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+# A kernel that joins more inputs than this is cut into a tree of kernels, all alike: one is compiled, once.
+JOIN_FAN_IN = 32
 
 
-class OpMixin(ElementwiseMixin, ReduceMixin, IndexMixin, GradientMixin):
+class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin, GradientMixin):
     """Composite operations of Tensor and UOp."""
 
     __slots__ = ()
+
+    # ---- products ------------------------------------------------------------------------------------------------------
+
+    def dot(self, w: Self, dtype: DTypeLike | None = None) -> Self:
+        """Return the matrix product by numpy's rules: 1-d operands are vectors, leading dims are broadcast.
+
+        Args:
+            w: Shape (..., K, N) or (K,), where ``self`` has K as its last size.
+            dtype: Of accumulator and result; default: the common dtype, with float32 sums for half precision.
+
+        Raises:
+            ShapeError: An operand is 0-d, the inner sizes differ, or the leading dims do not broadcast.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).dot(Tensor([10, 1])).tolist()
+            [12, 34]
+        """
+        w = self.ufix(w)
+        _check_dot(self, w)
+        accumulator, result = contraction_dtypes(
+            least_upper_dtype(self.dtype, w.dtype), None if dtype is None else to_dtype(dtype)
+        )
+        left = self._uop if self.ndim > 1 else self._uop.unsqueeze(0)
+        right = w._uop if w.ndim > 1 else w._uop.unsqueeze(1)
+        # (..., M, 1, K) * (..., 1, N, K) summed over K
+        product = contract(left.unsqueeze(-2), right.transpose(-1, -2).unsqueeze(-3), 1, accumulator)
+        if w.ndim == 1:
+            product = product.squeeze(-1)
+        if self.ndim == 1:
+            product = product.squeeze(-1 if w.ndim == 1 else -2)
+        return self._wrap_uop(product.cast(result))
+
+    def matmul(self, x: Self, reverse: bool = False, dtype: DTypeLike | None = None) -> Self:
+        """Return ``self.dot(x)``, or ``x.dot(self)`` with ``reverse``; also written ``@``."""
+        return self.ufix(x).dot(self, dtype=dtype) if reverse else self.dot(x, dtype=dtype)
+
+    def image_dot(self, w: Self, dtype: DTypeLike | None = None) -> Self:
+        """Return ``dot``; there is one layout."""
+        return self.dot(w, dtype=dtype)
+
+    def linear(self, weight: Self, bias: Self | None = None, dtype: DTypeLike | None = None) -> Self:
+        """Return ``self.dot(weight) + bias``; a 1-d weight multiplies element by element.
+
+        Args:
+            weight: Shape (in, out), or (in,).
+            bias: Broadcast to the result, or None.
+            dtype: Operands are cast to it first.
+        """
+        if dtype is not None:
+            lowered = to_dtype(dtype)
+            return self.cast(lowered).linear(weight.cast(lowered), bias if bias is None else bias.cast(lowered))
+        x = self.mul(weight) if weight.ndim == 1 else self.dot(weight)
+        return x if bias is None else x.add(bias)
+
+    @classmethod
+    def einsum(cls, formula: str, *operands: Any, dtype: DTypeLike | None = None) -> Self:
+        """Sum products over named axes, as numpy's einsum.
+
+        Args:
+            formula: Such as ``"ij,jk->ik"``. A letter that is repeated within an operand takes its diagonal, ``...``
+                stands for broadcast dims; without ``->`` the letters that occur once are kept, in alphabetical order.
+            *operands: One tensor per subscript, or one list of them.
+            dtype: Of accumulator and result.
+
+        Raises:
+            ValueError: The number of operands is not that of the subscripts.
+            ShapeError: Sizes of one letter conflict, a rank is wrong, or an output letter is unknown.
+
+        Example:
+            >>> Tensor.einsum("ij,j->i", Tensor([[1, 2], [3, 4]]), Tensor([1, 1])).tolist()
+            [3, 7]
+        """
+        from tinygrad.mixin.einsum import einsum
+
+        tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+        return tensors[0]._wrap_uop(
+            einsum(formula, [t._uop for t in tensors], None if dtype is None else to_dtype(dtype))
+        )
+
+    def sequential(self, ll: Sequence[Callable[[Any], Any]]) -> Any:
+        """Apply the callables of the list one after the other."""
+        value: Any = self
+        for function in ll:
+            value = function(value)
+        return value
+
+    # ---- joining -------------------------------------------------------------------------------------------------------
+
+    def cat(self, *args: Self, dim: int = 0) -> Self:
+        """Concatenate along an existing dim; dtypes are promoted to their common one.
+
+        Raises:
+            ShapeError: Another dim differs, or ``dim`` is out of range.
+
+        Example:
+            >>> Tensor([1, 2]).cat(Tensor([3])).tolist()
+            [1, 2, 3]
+        """
+        parts = [self, *args]
+        dim = self._resolve_dim(dim, op="cat")
+        for part in args:
+            if part.ndim != self.ndim or any(
+                sizes_differ(a, b) for i, (a, b) in enumerate(zip(self.shape, part.shape, strict=True)) if i != dim
+            ):
+                raise CompositeShapeError(
+                    error_text("cat", f"shapes {self.shape} and {part.shape} differ outside dim {dim}",
+                               {"first": self, "other": part}, rule=f"all sizes but that of dim {dim} are equal")
+                )  # fmt: skip
+        if self.ndim == 0:
+            raise CompositeShapeError(error_text("cat", "0-d tensors have no dim to join", {"first": self}, hint="use stack"))
+        common = least_upper_dtype(*(part.dtype for part in parts))
+        return self._wrap_uop(_join([part._uop.cast(common) for part in parts], dim))
+
+    def stack(self, *args: Self, dim: int = 0) -> Self:
+        """Join tensors of one shape along a new dim; also ``Tensor.stack([a, b])``.
+
+        Raises:
+            ShapeError: Shapes differ, or ``dim`` is out of range.
+
+        Example:
+            >>> Tensor([1, 2]).stack(Tensor([3, 4]), dim=1).tolist()
+            [[1, 3], [2, 4]]
+        """
+        parts: list[Self] = [*self, *args] if isinstance(self, (list, tuple)) else [self, *args]
+        for part in parts[1:]:
+            if part.ndim != parts[0].ndim or any(map(sizes_differ, parts[0].shape, part.shape)):
+                raise CompositeShapeError(
+                    error_text("stack", f"shapes {parts[0].shape} and {part.shape} differ",
+                               {"first": parts[0], "other": part}, rule="all shapes are equal")
+                )  # fmt: skip
+        axis = parts[0]._resolve_dim(dim, extra=True, op="stack")
+        return parts[0].unsqueeze(axis).cat(*(part.unsqueeze(axis) for part in parts[1:]), dim=axis)
+
+    # ---- triangles -----------------------------------------------------------------------------------------------------
+
+    def _column_below(self, name: str, limit: Any) -> Self:
+        if self.ndim < 2:
+            raise ShapeError(error_text(name, f"{self.ndim} dims", {"tensor": self}, rule="at least 2 dims"))
+        rows, cols = self.shape[-2:]
+        return type(self).arange(cols) < type(self).arange(rows).reshape(rows, 1) + limit
+
+    def triu(self, diagonal: Any = 0) -> Self:
+        """Return the upper triangle, from ``diagonal`` places right of the main diagonal on; 0 elsewhere."""
+        return self._column_below("triu", diagonal).where(0, self).cast(self.dtype)
+
+    def tril(self, diagonal: Any = 0) -> Self:
+        """Return the lower triangle, up to ``diagonal`` places right of the main diagonal; 0 elsewhere."""
+        return self._column_below("tril", diagonal + 1).where(self, 0).cast(self.dtype)
+
+    # ---- softmax -------------------------------------------------------------------------------------------------------
+
+    def _shifted(self, axis: int, dtype: DTypeLike | None) -> Self:
+        """Return self minus its maximum along the axis, as floats; the maximum is a constant to the gradient."""
+        axis = self._resolve_dim(axis, op="softmax")
+        x = self if dtype is None else self.cast(dtype)
+        x = x if dtypes.is_float(x.dtype) and x.dtype not in dtypes.weaks else x.cast(dtypes.default_float)
+        return x - x.max(axis=axis, keepdim=True).detach() if self.ndim else x - x.detach()
+
+    def softmax(self, axis: int = -1, dtype: DTypeLike | None = None, *, dim: int | None = None) -> Self:
+        """Return exp(x) / sum(exp(x)) along an axis, from x minus its maximum.
+
+        Args:
+            axis: The axis that sums to 1.
+            dtype: Of computation and result.
+            dim: Another name of ``axis``.
+
+        Example:
+            >>> Tensor([1.0, 1.0]).softmax().tolist()
+            [0.5, 0.5]
+        """
+        axis = axis if dim is None else dim
+        e = self._shifted(axis, dtype).exp()
+        return e / (e.sum(axis=axis, keepdim=True) if self.ndim else e)
+
+    def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None, *, dim: int | None = None) -> Self:
+        """Return the logarithm of ``softmax``, computed directly."""
+        axis = axis if dim is None else dim
+        shifted = self._shifted(axis, dtype)
+        e = shifted.exp()
+        return shifted - (e.sum(axis=axis, keepdim=True) if self.ndim else e).log()
+
+    def softmin(self, axis: int = -1, dtype: DTypeLike | None = None, *, dim: int | None = None) -> Self:
+        """Return ``softmax(-x)``."""
+        return self.neg().softmax(axis if dim is None else dim, dtype)
+
+
+def _check_dot(x: Any, w: Any) -> None:
+    operands = {"left": x, "right": w}
+    if x.ndim == 0 or w.ndim == 0:
+        raise ContractionError(error_text("matmul", "cannot dot a 0-d operand", operands, rule="at least 1 dim", hint="use *"))
+    inner = w.shape[-2] if w.ndim > 1 else w.shape[0]
+    if sizes_differ(x.shape[-1], inner):
+        turned = w.ndim > 1 and not sizes_differ(x.shape[-1], w.shape[-1])
+        raise ContractionError(
+            error_text("matmul", f"cannot dot: inner sizes differ, {x.shape[-1]} and {inner}", operands,
+                       rule="left.shape[-1] == right.shape[-2]",
+                       hint="right.transpose(-1, -2) fits" if turned else None)
+        )  # fmt: skip
+    for a, b in zip(reversed(x.shape[:-2]), reversed(w.shape[:-2]), strict=False):
+        if sizes_differ(a, b) and not (isinstance(a, int) and a == 1) and not (isinstance(b, int) and b == 1):
+            raise ShapeError(
+                error_text("matmul", f"leading dims {x.shape[:-2]} and {w.shape[:-2]} do not broadcast", operands,
+                           rule="leading sizes are equal or 1")
+            )  # fmt: skip
+
+
+def _join(parts: list[UOp], dim: int) -> UOp:
+    """Concatenate nodes of one dtype."""
+    parts = [part for part in parts if not (isinstance(part.shape[dim], int) and part.shape[dim] == 0)] or parts[:1]
+    while len(parts) > JOIN_FAN_IN:
+        groups = [parts[i : i + JOIN_FAN_IN] for i in range(0, len(parts), JOIN_FAN_IN)]
+        parts = [_join(group, dim).contiguous() for group in groups]
+    while len(parts) > 1:
+        # Pairs of neighbours, so that an element passes through log(n) selections and not n.
+        pairs = [_join_pair(a, b, dim) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]
+
+
+def _join_pair(a: UOp, b: UOp, dim: int) -> UOp:
+    before: list[Any] = [None] * a.ndim
+    after: list[Any] = [None] * a.ndim
+    after[dim], before[dim] = (0, b.shape[dim]), (a.shape[dim], 0)
+    left, right = a.pad(after), b.pad(before)
+    if dtypes.is_int(a.dtype):
+        return left + right
+    if a.dtype == dtypes.bool:
+        return left | right
+    # Not a sum: -0.0 + 0.0 is 0.0. The mask is the padding itself, so it is index arithmetic and never memory.
+    return a.const_like(True, dtypes.bool).pad(after).where(left, right)

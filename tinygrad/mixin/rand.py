@@ -1,11 +1,401 @@
-"""Random numbers."""
+"""Random numbers: counter-based Threefry-2x32-20, the same numbers on every device.
+
+In:   shapes, dtypes, and one key and counter per device.
+Out:  tensors whose numbers are fixed at the moment they are made, whatever is computed first.
+Why:  the state of a device is four words in memory, [next counter, counter of the last call], advanced by a store in every
+      call; so the replay of a JIT, which only repeats kernels, draws new numbers. A call reads the state through a copy
+      of its own, and no later call may advance the state before that copy is made.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
+from tinygrad.errors import ShapeError, error_text
+from tinygrad.helpers import argfix, ceildiv, prod
 from tinygrad.mixin.op import OpMixin
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from tinygrad.tensor import Tensor
+    from tinygrad.uop.ops import UOp
+
+# One block makes two words from a 32-bit counter, so a request is cut into chunks of at most this many words.
+MAX_WORDS = 2**32 - 1
+_UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+
+
+class _DeviceState:
+    """Key and counter of one device, and the copy of the counter that the last call made."""
+
+    def __init__(self, device: str, seed: int, number: int) -> None:
+        from tinygrad.tensor import Tensor
+
+        digest = int.from_bytes(hashlib.sha256(number.to_bytes(4, "big")).digest(), "big")
+        self.key = (digest & 0xFFFFFFFF, seed & 0xFFFFFFFF)
+        self.counter: Tensor = Tensor.full((4,), 0, dtype=dtypes.uint32, device=device)
+        self.last: Tensor | None = None
+        self.device = device
+
+    def draw(self, words: int) -> Tensor:
+        """Advance the counter by ``words`` and return the key (two words) for the numbers of this call."""
+        from tinygrad.tensor import Tensor
+
+        pending = self.last is not None and self.last.uop.base.op is not Ops.BUFFER
+        # While the last copy is not made yet, its value (not the state, which it has to read first) is what is advanced.
+        source = self.last if pending and self.last is not None else self.counter
+        now = source.shrink([(0, 2)])
+        low, high = now.shrink([(0, 1)]), now.shrink([(1, 2)])
+        more_low, more_high = words & 0xFFFFFFFF, words >> 32
+        new_low = low + more_low
+        new_high = high + more_high + (new_low < low).cast(dtypes.uint32)
+        self.counter.assign(new_low.cat(new_high, low, high))
+        copy = Tensor.empty(4, dtype=dtypes.uint32, device=self.device)
+        at = self.counter.shrink([(2, 4)])
+        copy.assign(self.counter.shrink([(0, 2)]).cat(_threefry_words(_key_node(self.key), at.uop, at)))
+        self.last = copy
+        return copy.shrink([(2, 4)])
+
+
+class _Generator:
+    """The seed, and the state of every device that drew numbers since it was set."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.devices: dict[str, _DeviceState] = {}
+
+    def state(self, device: str) -> _DeviceState:
+        if device not in self.devices:
+            self.devices[device] = _DeviceState(device, self.seed, len(self.devices))
+        return self.devices[device]
+
+
+_generator = _Generator(int(time.time()))
+
+
+def random_state() -> list[Tensor]:
+    """Return the tensors that hold the random state: counters, and the copies that the last calls made of them.
+
+    A JIT realizes them before it captures, so that its kernels start from memory; a traced function may read them.
+    """
+    states = _generator.devices.values()
+    return [t for state in states for t in (state.last, state.counter) if t is not None]
+
+
+def _key_node(key: tuple[int, int]) -> UOp:
+    from tinygrad.uop.ops import UOp
+
+    return UOp.const(key[0] | key[1] << 32, dtypes.uint64)
+
+
+def _joined(words: UOp) -> UOp:
+    """Return two uint32 words (low, high) as one uint64 of shape (1,)."""
+    low, high = (words.shrink([(i, i + 1)]).cast(dtypes.uint64) for i in (0, 1))
+    return low | (high << 32)
+
+
+def _threefry_words(key: UOp, counter: UOp, like: Any) -> Any:
+    """Return the two words of the block at ``counter`` (two words) under ``key`` (uint64)."""
+    block = _joined(counter).threefry(key._broadcast_to((1,)))
+    low, high = block.cast(dtypes.uint32), (block >> 32).cast(dtypes.uint32)
+    return like._wrap_uop(low.cat(high))
+
+
+def _words(key: UOp, count: int, first: int = 0) -> UOp:
+    """Return ``count`` words: block i makes word i of the first half and word i of the second."""
+    from tinygrad.uop.ops import UOp
+
+    half = ceildiv(count, 2)
+    index = UOp.arange(half, dtype=dtypes.uint64)
+    block = (index | ((index + half) << 32)).threefry(_joined(key)._broadcast_to((half,)))
+    low, high = block.cast(dtypes.uint32), (block >> 32).cast(dtypes.uint32)
+    return low.cat(high).shrink_to(count)
+
+
+def _unit_floats(bits: UOp, dtype: DType) -> UOp:
+    """Return random bits as floats in [0, 1): the top bits become the mantissa of a number in [1, 2)."""
+    _, mantissa = dtypes.finfo(dtype)
+    width = dtype.itemsize * 8
+    word = _UINTS[dtype.itemsize]
+    bias = (1 << (width - 2 - mantissa)) - (0 if dtype in dtypes.fp8_fnuz else 1)
+    return ((bits >> (width - mantissa)) | bits.const_like(bias << mantissa, word)).bitcast(dtype) - 1
+
+
+def _checked_shape(name: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
+    sizes = argfix(*shape) if shape else ()
+    sizes = tuple(s.__index__() if hasattr(s, "__index__") and not hasattr(s, "_uop") else s for s in sizes)
+    if not all(isinstance(s, int) and s >= 0 for s in sizes):
+        raise ShapeError(error_text(name, f"shape {sizes}", rule="sizes are ints >= 0"))
+    return sizes
 
 
 class RandMixin(OpMixin):
     """Random creation; last class of the mixin chain."""
 
     __slots__ = ()
+
+    @staticmethod
+    def manual_seed(seed: int = 0) -> None:
+        """Set the seed and forget the counters of all devices. Without it the seed is the start time.
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.randint(5).tolist()
+            [3, 0, 1, 1, 5]
+        """
+        global _generator  # noqa: PLW0603  one generator per process, as the interface says
+        _generator = _Generator(seed)
+
+    @classmethod
+    def random_bits(cls, key: Self, counter: Self, num: int) -> Self:
+        """Return ``num`` uint32 words for an explicit key and counter.
+
+        Args:
+            key: Two uint32 words.
+            counter: Two uint32 words (low, high), advanced by the chunks of a request above 2**32 - 1 words.
+            num: Number of words.
+        """
+        parts, at = [], counter._uop
+        for start in range(0, max(num, 1), MAX_WORDS):
+            count = min(num - start, MAX_WORDS)
+            if start:
+                low = at.shrink([(0, 1)]) + (MAX_WORDS & 0xFFFFFFFF)
+                at = low.cat(at.shrink([(1, 2)]) + (low < at.shrink([(0, 1)])).cast(dtypes.uint32))
+            new_key = _threefry_words(_joined(key._uop), at, key)._uop
+            parts.append(_words(new_key, count))
+        return key._wrap_uop(parts[0].cat(*parts[1:]) if len(parts) > 1 else parts[0])
+
+    @classmethod
+    def _fresh_bits(cls, words: int, device: str) -> Self:
+        """Return uint32 words that no other call on this device gets."""
+        if not hasattr(cls, "realize"):
+            raise NotImplementedError("rand: a node has no random state; use random_bits with a key and a counter")
+        state, parts, left = _generator.state(device), [], words
+        while left > 0 or not parts:
+            count = min(left, MAX_WORDS)
+            parts.append(_words(state.draw(count).uop, count))
+            left -= count
+        node = parts[0].cat(*parts[1:]) if len(parts) > 1 else parts[0]
+        return cls._wrap_uop(node)
+
+    @classmethod
+    def rand(
+        cls,
+        *shape: Any,
+        device: Any = None,
+        dtype: DTypeLike | None = None,
+        contiguous: bool = True,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Return uniform numbers in [0, 1).
+
+        Args:
+            *shape: Sizes, separate or as one tuple.
+            device: Device name; the default device if None.
+            dtype: A float dtype; the default float if None.
+            contiguous: Whether the numbers get storage of their own, instead of being computed wherever they are read.
+            requires_grad: Accepted for older programs; sets ``is_param``.
+
+        Raises:
+            ValueError: A size is negative or symbolic, the dtype is no stored float, or several devices are given.
+
+        Example:
+            >>> Tensor.manual_seed(0)
+            >>> Tensor.rand(2, 2).shape
+            (2, 2)
+        """
+        from tinygrad.device import canonicalize_device
+
+        sizes = _checked_shape("rand", shape)
+        kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+        if not dtypes.is_float(kind) or kind in dtypes.weaks:
+            raise ValueError(error_text("rand", f"dtype {kind}", rule="a float dtype", hint="randint makes integers"))
+        if isinstance(device, (tuple, list)) and len(device) != 1:
+            raise ValueError(error_text("rand", f"devices {device}", rule="one device", hint="make it on one and .shard() it"))
+        where = canonicalize_device(device)
+        count = prod(sizes)
+        bits = cls._fresh_bits(ceildiv(count * kind.itemsize, 4), where)._uop
+        if kind.itemsize != 4:
+            bits = bits.bitcast(_UINTS[kind.itemsize]).shrink_to(count)
+        made = cls._wrap_uop(_unit_floats(bits, kind).reshape(sizes))
+        return (made.contiguous() if contiguous else made)._set_param_flag(requires_grad)
+
+    def rand_like(self, **kwargs: Any) -> Self:
+        """Return ``rand`` of this shape, dtype and device; sharded like ``self``.
+
+        Raises:
+            ValueError: The dtype is no float.
+            RuntimeError: ``device`` is given for a tensor on several devices.
+        """
+        return self._random_like(type(self).rand, **kwargs)
+
+    def _random_like(self, make: Any, **kwargs: Any) -> Self:
+        dtype = kwargs.pop("dtype", None) or self.dtype
+        if isinstance(self.device, tuple):
+            if kwargs.get("device") is not None:
+                raise RuntimeError(error_text("rand_like", "device cannot be given for a tensor on several devices",
+                                              {"tensor": self}))  # fmt: skip
+            kwargs.pop("device", None)
+            made = make(*self.shape, dtype=dtype, device=self.device[0], **kwargs)
+            return made.shard(self.device, self._uop.axis)  # type: ignore[no-any-return]
+        return make(*self.shape, dtype=dtype, device=kwargs.pop("device", None) or self.device, **kwargs)  # type: ignore[no-any-return]
+
+    @classmethod
+    def randn(
+        cls, *shape: Any, dtype: DTypeLike | None = None, requires_grad: bool | None = None, **kwargs: Any
+    ) -> Self:
+        """Return normal numbers of mean 0 and variance 1, by Box-Muller on float32 uniforms; always finite.
+
+        Args:
+            *shape: Sizes, separate or as one tuple.
+            dtype: Of the result; the default float if None.
+            requires_grad: Accepted for older programs; sets ``is_param``.
+            **kwargs: ``device``, ``contiguous`` as for ``rand``.
+
+        Source: Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958.
+        """
+        sizes = _checked_shape("randn", shape)
+        uniform = cls.rand(2, *sizes, dtype=dtypes.float32, **kwargs)
+        angle, radius = (uniform.shrink([(i, i + 1), *[None] * len(sizes)]).reshape(sizes) for i in (0, 1))
+        # 1 - u lies in (0, 1], so the logarithm is finite.
+        normal = (angle * (2 * math.pi)).cos() * ((1 - radius).log() * -2).sqrt()
+        return normal.cast(dtypes.default_float if dtype is None else to_dtype(dtype))._set_param_flag(requires_grad)
+
+    def randn_like(self, dtype: DTypeLike | None = None, **kwargs: Any) -> Self:
+        """Return ``randn`` of this shape, dtype and device.
+
+        Raises:
+            ValueError: The dtype is weak and none is given.
+        """
+        if dtype is None and self.dtype in dtypes.weaks:
+            raise ValueError(error_text("randn_like", f"dtype {self.dtype} is weak", {"tensor": self}, hint="give dtype="))
+        return self._random_like(type(self).randn, dtype=dtype, **kwargs)
+
+    @classmethod
+    def randint(
+        cls, *shape: Any, low: int = 0, high: int = 10, dtype: DTypeLike = dtypes.int32, **kwargs: Any
+    ) -> Self:
+        """Return integers in [low, high).
+
+        Args:
+            *shape: Sizes, separate or as one tuple.
+            low: Smallest value.
+            high: One more than the largest value.
+            dtype: An integer dtype.
+            **kwargs: As for ``rand``.
+
+        Raises:
+            TypeError: Bounds or dtype are no integers.
+            ValueError: ``low >= high``.
+        """
+        kind = to_dtype(dtype)
+        if not isinstance(low, int) or not isinstance(high, int):
+            raise TypeError(f"randint: bounds must be ints, got low={low!r} and high={high!r}")
+        if not dtypes.is_int(kind):
+            raise TypeError(f"randint: dtype must be an integer dtype, got {kind}")
+        return cls.uniform(*shape, low=low, high=high, dtype=kind, **kwargs)
+
+    @classmethod
+    def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, **kwargs: Any) -> Self:
+        """Return ``mean + std * randn``.
+
+        Raises:
+            ValueError: ``std`` is negative.
+        """
+        if std < 0:
+            raise ValueError(f"normal: std={std} is negative")
+        flag = kwargs.pop("requires_grad", None)
+        return (cls.randn(*shape, **kwargs) * std + mean)._set_param_flag(flag)
+
+    @classmethod
+    def uniform(
+        cls,
+        *shape: Any,
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: DTypeLike | None = None,
+        requires_grad: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Return uniform numbers in [low, high), cast to any dtype.
+
+        Raises:
+            ValueError: ``low >= high``, or a bad shape.
+        """
+        if low >= high:
+            raise ValueError(f"uniform: low={low} must be below high={high}")
+        kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+        base = cls.rand(*shape, dtype=kind if dtypes.is_float(kind) else None, **kwargs)
+        spread = base * (high - low)
+        made = spread.cast(kind) + low if dtypes.is_int(kind) else (spread + low).cast(kind)
+        return made.cast(kind)._set_param_flag(requires_grad)
+
+    @classmethod
+    def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
+        """Return uniform numbers in [-1, 1), divided by the root of their number."""
+        sizes = _checked_shape("scaled_uniform", shape)
+        return cls.uniform(*sizes, low=-1.0, high=1.0, **kwargs) * prod(sizes) ** -0.5
+
+    @classmethod
+    def glorot_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
+        """Return uniform numbers with bound sqrt(6 / (dim 0 + product of the other dims)).
+
+        Source: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
+        """
+        sizes = _checked_shape("glorot_uniform", shape)
+        bound = math.sqrt(6 / (sizes[0] + prod(sizes[1:])))
+        return cls.uniform(*sizes, low=-bound, high=bound, **kwargs)
+
+    @classmethod
+    def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
+        """Return uniform numbers with bound sqrt(6 / ((1 + a**2) * fan in)).
+
+        Source: He et al., "Delving Deep into Rectifiers", 2015, arXiv:1502.01852.
+        """
+        sizes = _checked_shape("kaiming_uniform", shape)
+        bound = math.sqrt(6 / ((1 + a**2) * prod(sizes[1:])))
+        return cls.uniform(*sizes, low=-bound, high=bound, **kwargs)
+
+    @classmethod
+    def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
+        """Return normal numbers with deviation sqrt(2 / ((1 + a**2) * fan in)); source as ``kaiming_uniform``."""
+        sizes = _checked_shape("kaiming_normal", shape)
+        return cls.normal(*sizes, mean=0.0, std=math.sqrt(2 / ((1 + a**2) * prod(sizes[1:]))), **kwargs)
+
+    @classmethod
+    def randperm(cls, n: int, device: Any = None, dtype: DTypeLike = dtypes.int32, **kwargs: Any) -> Self:
+        """Return the numbers 0 to n - 1 in random order."""
+        return cls.rand(n, device=device, **kwargs).argsort().cast(to_dtype(dtype))
+
+    def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
+        """Return int32 indices drawn with probability proportional to ``self`` (1-d, or one distribution per row).
+
+        Args:
+            num_samples: Draws per row.
+            replacement: Whether an index may be drawn again.
+
+        Raises:
+            AssertionError: Not 1-d or 2-d, ``num_samples`` not positive, or more draws than weights.
+        """
+        if self.ndim not in {1, 2} or num_samples <= 0 or (not replacement and num_samples > self.shape[-1]):
+            raise AssertionError(
+                error_text("multinomial", f"num_samples={num_samples}, replacement={replacement}", {"weights": self},
+                           rule="1 or 2 dims, num_samples > 0, and at most as many as weights without replacement")
+            )  # fmt: skip
+        weight = self.cast(dtypes.float32).reshape(-1, self.shape[-1])
+        if replacement:
+            total = weight.cumsum(1)
+            mark = type(self).rand(weight.shape[0], num_samples, device=self.device, dtype=dtypes.float32)
+            mark = mark * total._slice_dim(1, weight.shape[1] - 1, weight.shape[1])
+            # The number of categories that end at or below the mark; rounding must not lead past the last one.
+            index = (mark.unsqueeze(-1) < total.unsqueeze(1)).logical_not().sum(-1).minimum(weight.shape[1] - 1)
+        else:
+            # The smallest of exponential waiting times with these rates (Efraimidis and Spirakis, 2006).
+            uniform = type(self).rand(*weight.shape, device=self.device, dtype=dtypes.float32)
+            wait = (1 - uniform).log() * -1 / weight
+            index = wait.topk(num_samples, 1, largest=False)[1]
+        return index.cast(dtypes.int32).reshape(*self.shape[:-1], num_samples)

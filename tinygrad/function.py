@@ -1,0 +1,195 @@
+"""``@function``: a Python function of tensors becomes one node of the graph.
+
+In:   a function, and a call of it.
+Out:  GETTUPLE(FUNCTION(TUPLE(results), inputs...)): the body refers to input i by PARAM slot i.
+Why:  TinyJit replays work; this abstracts it. The body runs on every call, with devices switched off, and only builds
+      graph; the scheduler may inline it or compile it as a unit, and its gradient is a call again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from tinygrad.dtype import dtypes
+from tinygrad.errors import error_text
+from tinygrad.helpers import Context
+from tinygrad.mixin.rand import random_state
+from tinygrad.tensor import Tensor, all_tensors
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import PatternMatcher, UOp, UPat, graph_rewrite
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Trace:
+    """What one run of the body has found: its inputs, in the order of their slots."""
+
+    def __init__(self, inputs: list[UOp], first_new_slot: int) -> None:
+        self.inputs = inputs
+        self.slots = {node: slot for slot, node in enumerate(inputs)}
+        self.explicit = len(inputs)
+        self.first_new_slot = first_new_slot
+        # Random state is shared by everybody: it stays itself inside of a body.
+        self.shared = {t.uop.buf_uop for t in random_state()}
+
+    def param(self, node: UOp) -> UOp:
+        """Return the placeholder of an input, a new slot if it is not known yet."""
+        if node not in self.slots:
+            self.slots[node] = len(self.inputs)
+            self.inputs.append(node)
+        return node.param_like(self.slots[node])
+
+    def is_implicit(self, buffer: UOp) -> bool:
+        """Return whether storage comes from outside: it existed before the body ran."""
+        return buffer.arg.slot < self.first_new_slot and buffer not in self.shared
+
+
+def _capture_buffer(ctx: _Trace, x: UOp) -> UOp | None:
+    return ctx.param(x) if ctx.is_implicit(x) else None
+
+
+pm_ctx = PatternMatcher([
+    # storage that the body reaches by itself (weights in a closure) becomes an argument
+    (UPat(Ops.BUFFER, name="x"), _capture_buffer),
+])
+
+
+def tensors_in(root: Any) -> list[Tensor | UOp]:
+    """Return the tensors and nodes inside of nested lists, tuples, dicts and objects, each once, in order of discovery."""
+    found: list[Tensor | UOp] = []
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, (Tensor, UOp)):
+            found.append(item)
+        elif isinstance(item, (list, tuple)):
+            stack.extend(reversed(item))
+        elif isinstance(item, dict):
+            stack.extend(reversed(list(item.values())))
+        elif hasattr(item, "__dict__") and not isinstance(item, type) and not callable(getattr(item, "mro", None)):
+            stack.extend(reversed(list(vars(item).values())))
+    return found
+
+
+def _body_of(result: Any) -> UOp:
+    if isinstance(result, Tensor):
+        return UOp.maketuple(result.uop)
+    if isinstance(result, tuple) and result and all(isinstance(t, Tensor) for t in result):
+        return UOp.maketuple(*(t.uop for t in result))
+    kinds = ", ".join(type(t).__name__ for t in result) if isinstance(result, tuple) else type(result).__name__
+    raise RuntimeError(f"function return type must be a Tensor or a tuple of Tensors, got {kinds}")
+
+
+def _views_of_storage(body: UOp, trace: _Trace) -> dict[UOp, UOp]:
+    """Return placeholders for storage from outside in the shape in which a live tensor holds it.
+
+    The gradient of such a tensor is looked up by its own node, so that node has to be the argument.
+    """
+    inside = body.toposort(enter_calls=False)
+    held: Iterable[UOp] = (t.uop for ref in list(all_tensors) if (t := ref()) is not None)
+    views = dict.fromkeys(u for u in held if u in inside and u.op is Ops.RESHAPE and u.has_buffer_identity())
+    return {u: trace.param(u) for u in views if trace.is_implicit(u.base)}
+
+
+class _function(Generic[P, R]):  # noqa: N801  name of the interface
+    """A function whose calls are single nodes; see ``function``."""
+
+    def __init__(
+        self,
+        fxn: Callable[P, R],
+        precompile: bool = False,
+        precompile_backward: bool = False,
+        allow_implicit: bool = False,
+        grad_fxn: Callable[..., Any] | None = None,
+    ) -> None:
+        self.fxn, self.grad_fxn = fxn, grad_fxn
+        self.precompile, self.precompile_backward, self.allow_implicit = precompile, precompile_backward, allow_implicit
+        functools.update_wrapper(self, fxn)
+
+    def __get__(self, obj: Any, objtype: Any = None) -> Any:
+        return self if obj is None else functools.partial(self.__call__, obj)  # type: ignore[arg-type]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Trace the function on these arguments and return its result as the result of one call node.
+
+        Raises:
+            AssertionError: The body asks for values (``numpy``, ``item``, ``realize``): devices are switched off in it.
+            RuntimeError: The body uses storage that is no argument, or returns something else than tensors.
+        """
+        nodes = (x.uop if isinstance(x, Tensor) else x for x in tensors_in((args, kwargs)))
+        inputs = list(dict.fromkeys(u for u in nodes if u.device is not None and not u.is_virtual))
+        marker = UOp.new_buffer("NULL", 1, dtypes.uint8).arg.slot
+        with Context(ALLOW_DEVICE_USAGE=0):
+            result = self.fxn(*args, **kwargs)
+        trace = _Trace(inputs, marker)
+        body = _body_of(result)
+        body = body.substitute({u: u.param_like(slot) for slot, u in enumerate(inputs)}, name="function inputs")
+        views = _views_of_storage(body, trace)
+        body = graph_rewrite(body.substitute(views) if views else body, pm_ctx, ctx=trace, name="implicit inputs")
+        self._check_implicit(trace)
+        call = body.call(
+            *trace.inputs, grad_fxn=self.grad_fxn, name=self._name, precompile=self.precompile,
+            precompile_backward=self.precompile_backward,
+        )  # fmt: skip
+        results = tuple(Tensor(call.gettuple(i)) for i in range(len(body.src)))
+        return results if isinstance(result, tuple) else results[0]  # type: ignore[return-value]
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.fxn, "__qualname__", type(self.fxn).__name__)
+
+    def _check_implicit(self, trace: _Trace) -> None:
+        implicit = trace.inputs[trace.explicit :]
+        if implicit and not self.allow_implicit:
+            listed = {f"buffer {i}": u for i, u in enumerate(implicit)}
+            raise RuntimeError(
+                error_text(f"function {self._name}", f"{len(implicit)} implicit buffer(s) used in the body", listed,
+                           rule="a function reads its arguments only",
+                           hint="pass the tensors (or the object that holds them), or use @function(allow_implicit=True)")
+            )  # fmt: skip
+
+
+@overload
+def function(fxn: Callable[P, R], **options: Any) -> _function[P, R]: ...
+@overload
+def function(fxn: None = None, **options: Any) -> Callable[[Callable[P, R]], _function[P, R]]: ...
+def function(
+    fxn: Callable[..., Any] | None = None,
+    *,
+    precompile: bool = False,
+    precompile_backward: bool = False,
+    allow_implicit: bool = False,
+    grad_fxn: Callable[..., Any] | None = None,
+) -> Any:
+    """Turn a function of tensors into one whose calls are single nodes of the graph; with or without arguments.
+
+    Args:
+        fxn: Function or method that returns a Tensor or a tuple of Tensors. All tensors with a device inside of its
+            arguments (lists, dicts, objects) are its inputs.
+        precompile: Compile the body as a unit of its own.
+        precompile_backward: The same for its gradient.
+        allow_implicit: Whether realized tensors that are no argument may be used.
+        grad_fxn: ``grad_fxn(grad[, ...], call=node)`` returning one gradient (or None) per input, instead of the
+            derivative of the body.
+
+    Example:
+        >>> @function
+        ... def double(x: Tensor) -> Tensor:
+        ...     return x * 2
+        >>> double(Tensor([1, 2])).tolist()
+        [2, 4]
+    """
+    options = {
+        "precompile": precompile, "precompile_backward": precompile_backward, "allow_implicit": allow_implicit,
+        "grad_fxn": grad_fxn,
+    }  # fmt: skip
+    if fxn is None:
+        return lambda wrapped: _function(wrapped, **options)  # type: ignore[arg-type]
+    return _function(fxn, **options)  # type: ignore[arg-type]

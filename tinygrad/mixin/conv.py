@@ -1,0 +1,312 @@
+"""Convolutions and their gradients, over any number of spatial dims.
+
+In:   x (N, G*Cin, *spatial), weight (G*Cout, Cin, *kernel), stride, dilation, padding, groups.
+Out:  y (N, G*Cout, *out) with  y[n, g, co, o] = sum over ci, k of  x[n, g, ci, o*stride + k*dilation - pad] * w[g, co, ci, k].
+Why:  a convolution is linear in each operand, so both gradients are contractions of the same kind: towards x a convolution
+      of the spread and padded output gradient with the flipped, transposed weight; towards w a contraction over (n, o).
+      Stated as FUNCTION nodes, no gradient ever scatters overlapping windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, strong_dtype, to_dtype
+from tinygrad.errors import error_text
+from tinygrad.helpers import flat_to_grouped, make_tuple, resolve_pool_pads
+from tinygrad.mixin.composite import CompositeShapeError, composite, contract, contraction_dtypes, sizes_differ
+from tinygrad.mixin.elementwise import ElementwiseMixin
+from tinygrad.mixin.reduce import ReduceMixin
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ConvSpec:
+    """A convolution without its operands.
+
+    Args:
+        groups: Independent parts that the channels are cut into.
+        stride: Step of the window per spatial dim.
+        dilation: Distance between the taps of the kernel per spatial dim.
+        padding: (before, after) per spatial dim, first dim first; negative amounts crop.
+        accumulator: Dtype of products and sums.
+    """
+
+    groups: int
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[Pair, ...]
+    accumulator: DType
+
+    @property
+    def dims(self) -> int:
+        """Number of spatial dims."""
+        return len(self.stride)
+
+    @property
+    def plain(self) -> ConvSpec:
+        """The same taps with stride 1."""
+        return replace(self, stride=(1,) * self.dims)
+
+
+def _windows(x: UOp, kernel: tuple[int, ...], spec: ConvSpec) -> UOp:
+    """Return x (N, C, *spatial) padded and cut into windows (N, C, *out, *kernel)."""
+    padded = x.pad(((0, 0), (0, 0), *spec.padding))
+    if all(k == 1 for k in kernel) and all(s == 1 for s in spec.stride):
+        return padded.reshape(*padded.shape, *kernel)
+    return padded._pool(kernel, spec.stride, spec.dilation)
+
+
+def _conv_body(x: UOp, w: UOp, spec: ConvSpec) -> UOp:
+    G, dims = spec.groups, spec.dims
+    kernel, cin, cout = w.shape[2:], w.shape[1], w.shape[0] // G
+    windows = _windows(x, kernel, spec)
+    batch, out = windows.shape[0], windows.shape[2 : 2 + dims]
+    spatial, taps = tuple(range(4, 4 + dims)), tuple(range(4 + dims, 4 + 2 * dims))
+    # (N, G, 1, *out, Cin, *kernel) * (1, G, Cout, 1.., Cin, *kernel)
+    left = windows.reshape(batch, G, 1, cin, *out, *kernel).permute(0, 1, 2, *spatial, 3, *taps)
+    right = w.reshape(1, G, cout, *(1,) * dims, cin, *kernel)
+    return contract(left, right, 1 + dims, spec.accumulator).reshape(batch, G * cout, *out).cast(x.dtype)
+
+
+def _weight_gradient_body(x: UOp, grad: UOp, spec: ConvSpec, kernel: tuple[int, ...]) -> UOp:
+    G, dims = spec.groups, spec.dims
+    windows = _windows(x, kernel, spec)
+    batch, out = windows.shape[0], windows.shape[2 : 2 + dims]
+    cin, cout = x.shape[1] // G, grad.shape[1] // G
+    spatial, taps = tuple(range(4, 4 + dims)), tuple(range(4 + dims, 4 + 2 * dims))
+    # (G, 1, Cin, *kernel, N, *out) * (G, Cout, 1, 1.., N, *out)
+    left = windows.reshape(batch, G, 1, cin, *out, *kernel).permute(1, 2, 3, *taps, 0, *spatial)
+    right = grad.reshape(batch, G, cout, 1, *(1,) * dims, *out).permute(1, 2, 3, *spatial, 0, *taps)
+    return contract(left, right, 1 + dims, spec.accumulator).reshape(G * cout, cin, *kernel).cast(x.dtype)
+
+
+def convolve(x: UOp, w: UOp, spec: ConvSpec) -> UOp:
+    """Return the convolution of x with w; both of the result's dtype."""
+    return composite(lambda a, b: _conv_body(a, b, spec), (x, w), ConvGradient(spec, x.shape[2:], w.shape[2:]), "conv")
+
+
+def convolve_weight_gradient(x: UOp, grad: UOp, spec: ConvSpec, kernel: tuple[int, ...]) -> UOp:
+    """Return the gradient of the weight: x correlated with the gradient of the output."""
+    gradient = WeightGradientGradient(spec, x.shape[2:], kernel)
+    return composite(lambda a, b: _weight_gradient_body(a, b, spec, kernel), (x, grad), gradient, "conv_weight_gradient")
+
+
+def flip_weight(w: UOp, groups: int) -> UOp:
+    """Return the weight (G*Cout, Cin, *kernel) of a convolution as that of its transpose: (G*Cin, Cout, *kernel), flipped."""
+    cout, cin, kernel = w.shape[0] // groups, w.shape[1], w.shape[2:]
+    swapped = w.reshape(groups, cout, cin, *kernel).permute(0, 2, 1, *range(3, 3 + len(kernel)))
+    return swapped.reshape(groups * cin, cout, *kernel).flip(tuple(range(2, 2 + len(kernel))))
+
+
+def spread(x: UOp, stride: tuple[int, ...]) -> UOp:
+    """Insert stride - 1 zeros between neighbours of each spatial dim: size n becomes (n - 1)*stride + 1."""
+    if all(s == 1 for s in stride):
+        return x
+    lead, sizes = x.shape[:2], x.shape[2:]
+    apart = x.reshape(*lead, *(part for n in sizes for part in (n, 1)))
+    gaps = apart.pad(((0, 0), (0, 0), *(amount for s in stride for amount in ((0, 0), (0, s - 1)))))
+    joined = gaps.reshape(*lead, *(n * s for n, s in zip(sizes, stride, strict=True)))
+    # Without the zeros behind the last element; a size of 0 has none.
+    return joined.shrink_to(*lead, *(max(n * s - s + 1, 0) for n, s in zip(sizes, stride, strict=True)))
+
+
+def convolve_input_gradient(grad: UOp, w: UOp, spec: ConvSpec, size: tuple[int, ...]) -> UOp:
+    """Return the gradient of the input, of spatial ``size``: a convolution of the spread gradient with the flipped weight."""
+    apart = spread(grad, spec.stride)
+    padding = []
+    for n, there, k, d, (before, _) in zip(
+        size, apart.shape[2:], w.shape[2:], spec.dilation, spec.padding, strict=True
+    ):
+        reach = d * (k - 1)
+        padding.append((reach - before, n + before - there))
+    return convolve(apart, flip_weight(w, spec.groups), replace(spec.plain, padding=tuple(padding)))
+
+
+@dataclass(frozen=True)
+class ConvGradient:
+    """Gradient function of ``convolve``."""
+
+    spec: ConvSpec
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, UOp]:
+        """Return the gradients of input and weight."""
+        x, w = call.src[1:]
+        return (
+            convolve_input_gradient(grad, w, self.spec, self.size),
+            convolve_weight_gradient(x, grad, self.spec, self.kernel),
+        )
+
+
+@dataclass(frozen=True)
+class WeightGradientGradient:
+    """Gradient function of ``convolve_weight_gradient``, which is linear in both operands too."""
+
+    spec: ConvSpec
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, UOp]:
+        """Return the gradients of the input and of the output gradient; ``grad`` has the shape of the weight."""
+        x, y_grad = call.src[1:]
+        return convolve_input_gradient(y_grad, grad, self.spec, self.size), convolve(x, grad, self.spec)
+
+
+def pads_of(padding: int | Sequence[int], dims: int) -> tuple[Pair, ...]:
+    """Return (before, after) per spatial dim, first dim first, from any of the accepted forms."""
+    return tuple((int(before), int(after)) for before, after in flat_to_grouped(resolve_pool_pads(padding, dims)))
+
+
+class ConvMixin(ElementwiseMixin, ReduceMixin):
+    """Convolutions of Tensor and UOp."""
+
+    __slots__ = ()
+
+    def _conv_operands(self, weight: Self, dtype: DTypeLike | None) -> tuple[UOp, UOp, DType, DType]:
+        common = least_upper_dtype(self.dtype, weight.dtype)
+        accumulator, result = contraction_dtypes(common, None if dtype is None else to_dtype(dtype))
+        stored = strong_dtype(common)
+        if dtypes.is_int(result) or (dtype is not None and result.itemsize > stored.itemsize):
+            stored = accumulator  # the sum must not be cut to a narrower dtype before the caller sees it
+        return self._uop.cast(stored), weight._uop.cast(stored), accumulator, result
+
+    def conv2d(
+        self,
+        weight: Self,
+        bias: Self | None = None,
+        groups: int = 1,
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dtype: DTypeLike | None = None,
+    ) -> Self:
+        """Convolve over all dims after the second one (cross-correlation, as in torch), whatever their number.
+
+        Args:
+            weight: Shape (Cout, Cin // groups, *kernel).
+            bias: Shape (Cout,), added to every position, or None.
+            groups: Independent parts that the channels are cut into.
+            stride: Step of the window, one number or one per spatial dim.
+            dilation: Distance between the taps of the kernel, one number or one per spatial dim.
+            padding: Zeros around the input: one number, one per spatial dim, or flat (before, after) pairs, last dim
+                first. Negative amounts crop.
+            dtype: Of accumulator and result; default: float32 sums for float16 and bfloat16, the operands' dtype out.
+
+        Returns:
+            Shape (N, Cout, *out) with out = (size + pads - dilation*(kernel - 1) - 1) // stride + 1.
+
+        Raises:
+            ShapeError: Channels, ranks or lengths do not fit, or the kernel is larger than the padded input.
+
+        Example:
+            >>> Tensor.ones(1, 1, 3, 3).conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
+            [[[[4.0, 4.0], [4.0, 4.0]]]]
+        """
+        dims = weight.ndim - 2
+        _check_conv("conv2d", self, weight, groups, self.shape[1] if self.ndim > 1 else None, groups * weight.shape[1])
+        steps, apart = _per_dim("stride", stride, dims), _per_dim("dilation", dilation, dims)
+        x, w, accumulator, result = self._conv_operands(weight, dtype)
+        spec = ConvSpec(groups, steps, apart, pads_of(padding, dims), accumulator)
+        _check_kernel_fits(self, weight, spec)
+        return self._with_bias(self._wrap_uop(convolve(x, w, spec).cast(result)), bias)
+
+    def conv_transpose2d(
+        self,
+        weight: Self,
+        bias: Self | None = None,
+        groups: int = 1,
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+    ) -> Self:
+        """Apply the transpose of a convolution: what ``conv2d`` with this weight does to gradients (as in torch).
+
+        Args:
+            weight: Shape (Cin, Cout // groups, *kernel).
+            bias: Shape (Cout,), or None.
+            groups: Independent parts that the channels are cut into.
+            stride: Distance between the inputs in the output.
+            dilation: Distance between the taps of the kernel.
+            padding: Cropped from both sides of the output.
+            output_padding: Added behind the output.
+
+        Returns:
+            Shape (N, Cout, *out) with out = (size - 1)*stride - pads + dilation*(kernel - 1) + output_padding + 1.
+
+        Raises:
+            ShapeError: Channels, ranks or lengths do not fit.
+
+        Example:
+            >>> Tensor.ones(1, 1, 2).conv_transpose2d(Tensor.ones(1, 1, 2)).tolist()
+            [[[1.0, 2.0, 1.0]]]
+        """
+        dims = weight.ndim - 2
+        channels = self.shape[1] if self.ndim > 1 else None
+        _check_conv("conv_transpose2d", self, weight, groups, channels, weight.shape[0])
+        steps, apart = _per_dim("stride", stride, dims), _per_dim("dilation", dilation, dims)
+        extra, pads = _per_dim("output_padding", output_padding, dims), pads_of(padding, dims)
+        x, w, accumulator, result = self._conv_operands(weight, None)
+        spec = ConvSpec(groups, steps, apart, pads, accumulator)
+        size = tuple(
+            (n - 1) * s - before - after + d * (k - 1) + more + 1
+            for n, s, (before, after), d, k, more in zip(
+                self.shape[2:], steps, pads, apart, weight.shape[2:], extra, strict=True
+            )
+        )
+        return self._with_bias(self._wrap_uop(convolve_input_gradient(x, w, spec, size).cast(result)), bias)
+
+    def image_conv2d(self, weight: Self, bias: Self | None = None, *args: Any, **kwargs: Any) -> Self:
+        """Convolve as ``conv2d`` does; there is one layout."""
+        return self.conv2d(weight, bias, *args, **kwargs)
+
+    def _with_bias(self, y: Self, bias: Self | None) -> Self:
+        return y if bias is None else y + bias.reshape(1, -1, *(1,) * (y.ndim - 2))
+
+
+def _per_dim(name: str, value: int | Sequence[int], dims: int) -> tuple[int, ...]:
+    numbers = make_tuple(value, dims)
+    if len(numbers) != dims:
+        raise CompositeShapeError(
+            error_text("conv2d", f"{name} {numbers} has {len(numbers)} numbers, the kernel {dims} dims",
+                       rule=f"{name} is one number or one per spatial dim")
+        )  # fmt: skip
+    return numbers
+
+
+def _check_conv(op: str, x: Any, weight: Any, groups: int, channels: Any, expected: Any) -> None:
+    if weight.ndim < 3 or x.ndim != weight.ndim:
+        raise CompositeShapeError(
+            error_text(op, f"input has {x.ndim} dims, weight {weight.ndim}", {"input": x, "weight": weight},
+                       rule="input.ndim == weight.ndim >= 3: (N, C, *spatial) and (out, in, *kernel)",
+                       hint="add a batch dim with .unsqueeze(0)")
+        )  # fmt: skip
+    if sizes_differ(channels, expected):
+        raise CompositeShapeError(
+            error_text(op, f"input has {channels} channels, the weight expects {expected} (groups={groups})",
+                       {"input": x, "weight": weight}, rule="input.shape[1] == groups * weight.shape[1]"
+                       if op == "conv2d" else "input.shape[1] == weight.shape[0]")
+        )  # fmt: skip
+    if groups < 1 or weight.shape[0] % groups != 0:
+        raise CompositeShapeError(
+            error_text(op, f"{weight.shape[0]} rows of the weight do not divide into {groups} groups",
+                       {"input": x, "weight": weight}, rule="weight.shape[0] % groups == 0")
+        )  # fmt: skip
+
+
+def _check_kernel_fits(x: Any, weight: Any, spec: ConvSpec) -> None:
+    for size, k, d, (before, after) in zip(x.shape[2:], weight.shape[2:], spec.dilation, spec.padding, strict=True):
+        if isinstance(size, int) and size + before + after < d * (k - 1) + 1:
+            raise CompositeShapeError(
+                error_text("conv2d", f"kernel spans {d * (k - 1) + 1}, the padded input {size + before + after}",
+                           {"input": x, "weight": weight}, rule="dilation*(kernel - 1) + 1 <= size + pads",
+                           hint="pad the input, or take a smaller kernel or dilation")
+            )  # fmt: skip

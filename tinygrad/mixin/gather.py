@@ -1,0 +1,230 @@
+"""Reading and writing at computed positions, on nodes.
+
+In:   a table, integer positions (int32 or int64), values.
+Out:  reads: one REDUCE(ADD, WHERE(position == iota, table, 0)), which the scheduler folds to an indexed load.
+      writes: AFTER(storage, STORE(INDEX(storage, positions, inside), values)), executed in row-major order of the
+      positions, so the last write wins; with arg ADD the store accumulates.
+Why:  each is the other's gradient, so both are FUNCTION nodes that say so. A derived gradient of the read would be a
+      contraction over all positions times all rows; the store is linear in the number of positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import DType, dtypes, least_upper_dtype
+from tinygrad.helpers import prod
+from tinygrad.mixin.composite import composite
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+# Below this many rows or positions, comparing all pairs in a vectorised kernel beats a store in program order.
+FEW = 16
+
+
+def position_dtype(count: Any) -> DType:
+    """Return the dtype of positions below ``count``."""
+    return dtypes.int64 if isinstance(count, int) and count > dtypes.int32.max else dtypes.int32
+
+
+def as_index(index: UOp, size: Any) -> UOp:
+    """Return an index as int32 or int64, negative entries counted from the end of ``size``."""
+    signed = not dtypes.is_unsigned(index.dtype)
+    kind = least_upper_dtype(dtypes.int32, position_dtype(size))
+    if index.dtype in (dtypes.int64, dtypes.uint32, dtypes.uint64):
+        kind = dtypes.int64
+    wide = index.cast(kind)
+    return (wide < 0).where(wide + size, wide) if signed else wide
+
+
+def _iota(count: Any, dtype: DType) -> UOp:
+    from tinygrad.uop.ops import UOp
+
+    return UOp.arange(count, dtype=dtype)
+
+
+def _select(hit: UOp, table: UOp, axis: int) -> UOp:
+    """Return the sum over ``axis`` of the table where ``hit``; the axis disappears."""
+    # A sum of bools has no meaning in hardware; at most one entry is hit, so a byte holds it.
+    stored = table.cast(dtypes.uint8) if table.dtype == dtypes.bool else table
+    picked = hit.where(stored, stored.const_like(0))
+    total = picked._rop(Ops.ADD, (axis,))
+    return total.reshape(*total.shape[:axis], *total.shape[axis + 1 :]).cast(table.dtype)
+
+
+# ---- rows: the leading dim of a table -----------------------------------------------------------------------------------
+
+
+def _gather_rows_body(table: UOp, index: UOp) -> UOp:
+    rest, places = table.shape[1:], index.shape
+    at = index.reshape(*places, 1, *(1,) * len(rest))
+    rows = _iota(table.shape[0], index.dtype).reshape(table.shape[0], *(1,) * len(rest))
+    return _select(at.eq(rows), table, len(places))
+
+
+def gather_rows(table: UOp, index: UOp) -> UOp:
+    """Return table[index] of shape (*index.shape, *table.shape[1:]); 0 where the index is no row.
+
+    Args:
+        table: Shape (rows, ...).
+        index: int32 or int64, any shape, not negative where it means a row.
+    """
+    if not dtypes.is_float(table.dtype) or table.dtype in dtypes.weaks:
+        return _gather_rows_body(table, index)
+    return composite(_gather_rows_body, (table, index), GatherRowsGradient(), "gather")
+
+
+@dataclass(frozen=True)
+class GatherRowsGradient:
+    """Gradient function of ``gather_rows``: rows of the gradient are added up where they were read."""
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, None]:
+        """Return the gradient of the table."""
+        table, index = call.src[1:]
+        rows, rest, places = table.shape[0], table.shape[1:], index.shape
+        if stores_are_dear(grad, rows, prod(places)):
+            flat = index.reshape(-1, *(1,) * (1 + len(rest)))
+            at = _iota(rows, index.dtype).reshape(rows, *(1,) * len(rest))
+            return _select(flat.eq(at), grad.reshape(-1, 1, *rest), 0), None
+        width = prod(rest)
+        start = index.reshape(*places, *(1,) * len(rest)).cast(position_dtype(rows * width))
+        column = _iota(width, start.dtype).reshape(rest)
+        inside = (start > -1) & (start < rows)
+        positions = inside.where(start * width + column, -1)
+        return store_at(zeros(rows * width, grad.dtype), positions, grad, add=True).reshape(table.shape), None
+
+
+def stores_are_dear(like: UOp, rows: Any, places: Any) -> bool:
+    """Return whether an indexed store is impossible (several devices, symbolic sizes) or not worth it."""
+    if isinstance(like.device, tuple) or not isinstance(rows, int) or not isinstance(places, int):
+        return True
+    return min(rows, places) <= FEW
+
+
+def zeros(count: int, dtype: DType) -> UOp:
+    """Return a constant 1-d node."""
+    from tinygrad.uop.ops import UOp
+
+    return UOp.const(0, dtype).reshape(1).expand(count)
+
+
+# ---- along one dim, the others side by side ------------------------------------------------------------------------------
+
+
+def _gather_along_body(x: UOp, index: UOp) -> UOp:
+    n = x.shape[-1]
+    hit = index.unsqueeze(-1).eq(_iota(n, index.dtype))
+    return _select(hit, x.unsqueeze(-2), index.ndim)
+
+
+def gather_along(x: UOp, index: UOp) -> UOp:
+    """Return x[..., index] for x (*batch, n) and index (*batch, m): shape (*batch, m); 0 where the index is no column."""
+    if not dtypes.is_float(x.dtype) or x.dtype in dtypes.weaks:
+        return _gather_along_body(x, index)
+    return composite(_gather_along_body, (x, index), GatherAlongGradient(), "gather")
+
+
+@dataclass(frozen=True)
+class GatherAlongGradient:
+    """Gradient function of ``gather_along``."""
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, None]:
+        """Return the gradient of x."""
+        x, index = call.src[1:]
+        n, m, total = x.shape[-1], index.shape[-1], prod(x.shape)
+        if stores_are_dear(grad, n, m):
+            hit = index.unsqueeze(-1).eq(_iota(n, index.dtype))
+            return _select(hit, grad.unsqueeze(-1), index.ndim - 1), None
+        return store_at(zeros(total, grad.dtype), positions_along(index, n), grad, add=True).reshape(x.shape), None
+
+
+def positions_along(index: UOp, n: int) -> UOp:
+    """Return positions in the flat (*batch, n) of an index (*batch, m) into the last dim; -1 where it is no column."""
+    batch = index.shape[:-1]
+    at = index.cast(position_dtype(prod(batch) * n))
+    row = _iota(prod(batch), at.dtype).reshape(*batch, 1)
+    return ((at > -1) & (at < n)).where(row * n + at, -1)
+
+
+# ---- indexed stores ------------------------------------------------------------------------------------------------------
+
+
+def indexed_store(storage: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
+    """Return ``storage`` (1-d BUFFER or AFTER) after writing ``values`` at ``positions``; negative positions write nothing.
+
+    Args:
+        storage: What is written to.
+        positions: int32 or int64, the shape of ``values``.
+        values: Of the storage's dtype.
+        add: Accumulate instead of overwrite.
+    """
+    from tinygrad.uop.ops import UOp
+
+    target = UOp(Ops.INDEX, storage.dtype, (storage, positions, positions > -1))
+    store = UOp(Ops.STORE, dtypes.void, (target, values._broadcast_to(positions.shape)), Ops.ADD if add else None)
+    return storage.after(store)
+
+
+def _store_body(base: UOp, positions: UOp, values: UOp, storage: UOp, add: bool) -> UOp:
+    filled = storage.after(storage.store(base))
+    return indexed_store(filled, positions, values, add)
+
+
+def store_at(base: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
+    """Return a copy of ``base`` (1-d) with ``values`` written (or added) at ``positions``; the last write wins.
+
+    Args:
+        base: Shape (size,).
+        positions: Any shape; negative positions write nothing.
+        values: Broadcast to the shape of the positions.
+        add: Accumulate, in at least float32 for floats.
+    """
+    from tinygrad.device import canonicalize_device
+    from tinygrad.uop.ops import UOp
+
+    values = values._broadcast_to(positions.shape)
+    kind = base.dtype
+    if add and dtypes.is_float(kind):
+        kind = least_upper_dtype(kind, dtypes.float32)
+    device = next((x.device for x in (values, positions, base) if x.device is not None), None)
+    # Storage of its own for every call: two calls with equal operands must not write to the same place.
+    storage = UOp.new_buffer(canonicalize_device(device), base.shape[0], kind)
+    written = composite(
+        lambda b, p, v: _store_body(b, p, v, storage, add),
+        (base.cast(kind), positions, values.cast(kind)), StoreGradient(add), "scatter",
+    )  # fmt: skip
+    return written.cast(base.dtype)
+
+
+@dataclass(frozen=True)
+class StoreGradient:
+    """Gradient function of ``store_at``."""
+
+    add: bool
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, None, UOp]:
+        """Return the gradients of base and values."""
+        _, positions, values = call.src[1:]
+        return (grad if self.add else overwritten_gradient(grad, positions),
+                None, stored_gradient(grad, positions, self.add).cast(values.dtype))  # fmt: skip
+
+
+def overwritten_gradient(grad: UOp, positions: UOp) -> UOp:
+    """Return the gradient of what was there before a store: 0 at the written positions."""
+    from tinygrad.uop.ops import UOp
+
+    return store_at(grad, positions, UOp.const(0, grad.dtype))
+
+
+def stored_gradient(grad: UOp, positions: UOp, add: bool) -> UOp:
+    """Return the gradient of the stored values: what is read back at their positions, if they were not overwritten."""
+    back = gather_rows(grad, positions)
+    if add:
+        return back
+    size, count = grad.shape[0], prod(positions.shape)
+    order = _iota(count, dtypes.int32).reshape(positions.shape)
+    last = store_at(zeros(size, dtypes.int32), positions, order)
+    return gather_rows(last, positions).eq(order).where(back, back.const_like(0))

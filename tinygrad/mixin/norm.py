@@ -1,0 +1,150 @@
+"""Normalisation, dropout and attention.
+
+In:   tensors; statistics over named axes.
+Out:  tensors of the same shape. Half precision inputs are normalised in float32 and cast back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.errors import ShapeError, error_text
+from tinygrad.helpers import TRAINING
+from tinygrad.mixin.elementwise import ElementwiseMixin
+from tinygrad.mixin.reduce import ReduceMixin
+
+if TYPE_CHECKING:
+    from tinygrad.dtype import DType
+
+
+def _wide(dtype: DType) -> DType:
+    """Return the dtype in which statistics of values of this dtype are computed."""
+    if not dtypes.is_float(dtype) or dtype in dtypes.weaks:
+        return dtypes.default_float
+    return least_upper_dtype(dtype, dtypes.float32)
+
+
+class NormMixin(ElementwiseMixin, ReduceMixin):
+    """Normalisation, dropout and attention of Tensor and UOp."""
+
+    __slots__ = ()
+
+    def layernorm(self, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Self:
+        """Shift and scale to mean 0 and variance 1 over ``axis``: (x - mean) / sqrt(var + eps), var without correction.
+
+        Args:
+            axis: One axis or several, over which mean and variance are taken.
+            eps: Added to the variance.
+
+        Example:
+            >>> Tensor([1.0, 3.0]).layernorm(eps=0.0).tolist()
+            [-1.0, 1.0]
+
+        Source: Ba, Kiros and Hinton, "Layer Normalization", 2016, arXiv:1607.06450.
+        """
+        result = self.dtype if dtypes.is_float(self.dtype) and self.dtype not in dtypes.weaks else dtypes.default_float
+        x = self.cast(_wide(self.dtype))
+        centred = x - x.mean(axis=axis, keepdim=True)
+        return (centred * (centred.square().mean(axis=axis, keepdim=True) + eps).rsqrt()).cast(result)
+
+    def batchnorm(
+        self, weight: Self | None, bias: Self | None, mean: Self, invstd: Self, axis: int | tuple[int, ...] = 1
+    ) -> Self:
+        """Return (x - mean) * invstd * weight + bias, the statistics laid along ``axis``.
+
+        Args:
+            weight: One scale per channel, or None.
+            bias: One shift per channel, or None.
+            mean: One value per channel.
+            invstd: One value per channel (1/sqrt(var + eps)), or anything that broadcasts to x.
+            axis: The channel axis, or several.
+
+        Source: Ioffe and Szegedy, "Batch Normalization", 2015, arXiv:1502.03167.
+        """
+        axes = tuple(self._resolve_dim(a, op="batchnorm") for a in (axis if isinstance(axis, tuple) else (axis,)))
+        shape = tuple(n if i in axes else 1 for i, n in enumerate(self.shape))
+        x = self - mean.reshape(shape)
+        scale = invstd.reshape(shape) if invstd.ndim == len(axes) else invstd
+        if weight is not None:
+            scale = scale * weight.reshape(shape)
+        x = x * scale
+        return x if bias is None else x + bias.reshape(shape)
+
+    def dropout(self, p: float = 0.5) -> Self:
+        """Zero each element with probability ``p`` and divide the others by 1 - p; identity unless TRAINING.
+
+        Raises:
+            ValueError: ``p`` is outside [0, 1].
+
+        Source: Srivastava et al., "Dropout", 2014, jmlr.org/papers/v15/srivastava14a.html.
+        """
+        if not 0 <= p <= 1:
+            raise ValueError(f"dropout: p={p} is not a probability; expected 0 <= p <= 1")
+        if not TRAINING or p == 0:
+            return self
+        if p == 1:
+            return self.const_like(False, dtypes.bool).where(self, 0).cast(self.dtype)
+        kept = self._uniform_like(dtypes.float32) >= p
+        return kept.where(self, 0).cast(self.dtype) * (1.0 / (1.0 - p))
+
+    def _uniform_like(self, dtype: DType) -> Self:
+        """Return fresh uniform numbers of this shape and device."""
+        return self.rand_like(dtype=dtype)  # type: ignore[attr-defined, no-any-return]
+
+    def scaled_dot_product_attention(
+        self,
+        key: Self,
+        value: Self,
+        attn_mask: Self | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        enable_gqa: bool = False,
+    ) -> Self:
+        """Return softmax(q @ k.T / sqrt(d) + mask) @ v, with ``self`` as q.
+
+        A row whose keys are all masked gives zeros, and zero gradients.
+
+        Args:
+            key: Shape (..., S, d), where ``self`` is (..., L, d).
+            value: Shape (..., S, dv).
+            attn_mask: Broadcast to (..., L, S): bool, True where a key counts; or numbers that are added to the scores.
+            dropout_p: Probability with which an attention weight is dropped, in TRAINING.
+            is_causal: Whether query i sees only the keys 0 to i.
+            enable_gqa: Whether keys and values have fewer heads (dim -3), each shared by a group of query heads.
+
+        Raises:
+            RuntimeError: ``attn_mask`` together with ``is_causal``.
+            ShapeError: Shapes do not fit.
+
+        Source: Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762.
+        """
+        if is_causal and attn_mask is not None:
+            raise RuntimeError("scaled_dot_product_attention: is_causal and attn_mask exclude each other; give one mask")
+        if enable_gqa:
+            key, value = (_share_heads(x, self.shape[-3]) for x in (key, value))
+        wide = least_upper_dtype(self.dtype, key.dtype, dtypes.float32)
+        scores = self.matmul(key.transpose(-2, -1), dtype=wide) * (1.0 / math.sqrt(self.shape[-1]))  # type: ignore[attr-defined]
+        if is_causal:
+            attn_mask = scores.const_like(True, dtypes.bool).tril()
+        if attn_mask is not None and attn_mask.dtype == dtypes.bool:
+            scores = attn_mask.where(scores, -math.inf)
+        elif attn_mask is not None:
+            scores = scores + attn_mask.cast(wide)
+        largest = scores.max(axis=-1, keepdim=True).detach()
+        # -inf - -inf is NaN: a fully masked row is shifted by 0, and its sum of 0 is divided as if it were 1.
+        e = (scores - largest.eq(-math.inf).where(0.0, largest)).exp()
+        total = e.sum(axis=-1, keepdim=True)
+        weights = e / total.eq(0).where(1.0, total)
+        return weights.cast(self.dtype).dropout(dropout_p).matmul(value).cast(self.dtype)
+
+
+def _share_heads(x: Any, heads: int) -> Any:
+    if x.ndim < 3 or heads % x.shape[-3] != 0:
+        raise ShapeError(
+            error_text("scaled_dot_product_attention", f"{heads} query heads for {x.shape[-3:-2]} key or value heads",
+                       {"key or value": x}, rule="query heads are a multiple of the others")
+        )  # fmt: skip
+    return x.repeat_interleave(heads // x.shape[-3], dim=-3)

@@ -1,0 +1,251 @@
+"""Pooling and resizing over the trailing dims.
+
+In:   (..., *spatial).
+Out:  windows reduced by max or mean, their inverse, and linear or nearest resampling.
+Why:  windows that do not overlap are a reshape, so their gradient is one too; see ``MovementMixin._pool``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from tinygrad.dtype import dtypes
+from tinygrad.errors import ShapeError, error_text
+from tinygrad.helpers import ceildiv, make_tuple, prod
+from tinygrad.mixin.composite import CompositeShapeError
+from tinygrad.mixin.conv import Pair, pads_of
+from tinygrad.mixin.index import IndexMixin
+
+if TYPE_CHECKING:
+    Sizes = int | Sequence[int]
+
+
+def _ceil_pads(
+    spatial: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...],
+    pads: tuple[Pair, ...],
+) -> tuple[Pair, ...]:  # fmt: skip
+    """Grow the padding behind so that the last, partial window counts, unless it would start in that padding."""
+    grown = []
+    for n, k, s, d, (before, after) in zip(spatial, kernel, stride, dilation, pads, strict=True):
+        reach = d * (k - 1) + 1
+        windows = ceildiv(n + before + after - reach, s) + 1
+        if (windows - 1) * s >= n + before:
+            windows -= 1
+        grown.append((before, max(after, (windows - 1) * s + reach - n - before)))
+    return tuple(grown)
+
+
+class PoolMixin(IndexMixin):
+    """Pooling and resizing of Tensor and UOp."""
+
+    __slots__ = ()
+
+    def _pool_setup(
+        self, name: str, kernel_size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, ceil_mode: bool
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[Pair, ...], tuple[Pair, ...]]:
+        """Return (kernel, stride, dilation, pads as given, pads with ceil_mode), all per dim."""
+        kernel = make_tuple(kernel_size, 2)
+        dims = len(kernel)
+        steps, apart = make_tuple(kernel if stride is None else stride, dims), make_tuple(dilation, dims)
+        if len(steps) != dims or len(apart) != dims or self.ndim < dims:
+            raise CompositeShapeError(
+                error_text(name, f"kernel {kernel}, stride {steps}, dilation {apart} for {self.ndim} dims",
+                           {"input": self}, rule="one number per kernel dim, and at least as many dims as the kernel")
+            )  # fmt: skip
+        pads = pads_of(padding, dims)
+        spatial = self.shape[self.ndim - dims :]
+        for n, k, d, (before, after) in zip(spatial, kernel, apart, pads, strict=True):
+            if n + before + after < d * (k - 1) + 1:
+                raise CompositeShapeError(
+                    error_text(name, f"kernel spans {d * (k - 1) + 1}, the padded input {n + before + after}",
+                               {"input": self}, rule="dilation*(kernel - 1) + 1 <= size + pads")
+                )  # fmt: skip
+        return kernel, steps, apart, pads, _ceil_pads(spatial, kernel, steps, apart, pads) if ceil_mode else pads
+
+    def _pool_windows(
+        self, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], pads: tuple[Pair, ...],
+        fill: Any,
+    ) -> Self:  # fmt: skip
+        lead = ((0, 0),) * (self.ndim - len(kernel))
+        return self.pad((*lead, *pads), value=fill)._pool(kernel, stride, dilation)
+
+    def avg_pool2d(
+        self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Self:
+        """Average windows over the trailing dims, as many as the kernel has.
+
+        Args:
+            kernel_size: Window, one number (two dims) or one per dim.
+            stride: Step; the kernel size if None.
+            dilation: Distance between the elements of a window.
+            padding: Zeros around: one number, one per dim, or flat (before, after) pairs, last dim first.
+            ceil_mode: Whether a last, partial window counts.
+            count_include_pad: Whether the padding counts as elements of a window.
+
+        Raises:
+            ShapeError: The kernel is larger than the padded input, or lengths do not fit.
+
+        Example:
+            >>> Tensor.arange(4).reshape(1, 1, 2, 2).float().avg_pool2d().tolist()
+            [[[[1.5]]]]
+        """
+        kernel, steps, apart, pads, grown = self._pool_setup(
+            "avg_pool2d", kernel_size, stride, dilation, padding, ceil_mode
+        )
+        axes = tuple(range(-len(kernel), 0))
+
+        def windows(x: Self) -> Self:
+            return x._pool_windows(kernel, steps, apart, grown, 0)
+
+        if all(p == (0, 0) for p in grown) or (count_include_pad and grown == pads):
+            return windows(self).mean(axis=axes)
+        counted = self.const_like(1, dtypes.default_float)
+        if count_include_pad:
+            # The padding counts, what ceil_mode added behind it does not.
+            wide = counted.pad((*((0, 0),) * (self.ndim - len(kernel)), *pads), value=1)
+            rest = tuple((0, g - p) for (_, p), (_, g) in zip(pads, grown, strict=True))
+            count = wide._pool_windows(kernel, steps, apart, rest, 0).sum(axis=axes)
+        else:
+            count = windows(counted).sum(axis=axes)
+        total = windows(self).sum(axis=axes)
+        return total / count.cast(total.dtype if dtypes.is_float(total.dtype) else dtypes.default_float)
+
+    def max_pool2d(
+        self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        """Take the maximum of windows over the trailing dims; arguments as for ``avg_pool2d``.
+
+        Args:
+            kernel_size: Window, one number (two dims) or one per dim.
+            stride: Step; the kernel size if None.
+            dilation: Distance between the elements of a window.
+            padding: Amounts around, filled with the smallest value of the dtype.
+            ceil_mode: Whether a last, partial window counts.
+            return_indices: Whether to return (values, indices) with int32 indices into the flattened spatial dims.
+
+        Raises:
+            ShapeError: The kernel is larger than the padded input, or lengths do not fit.
+
+        Example:
+            >>> Tensor.arange(4).reshape(1, 1, 2, 2).max_pool2d().tolist()
+            [[[[3]]]]
+        """
+        kernel, steps, apart, _, grown = self._pool_setup(
+            "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode
+        )
+        axes = tuple(range(-len(kernel), 0))
+        windows = self._pool_windows(kernel, steps, apart, grown, self.dtype.min)
+        values = windows.max(axis=axes)
+        if not return_indices:
+            return values
+        spatial = self.shape[self.ndim - len(kernel) :]
+        largest = prod(spatial)
+        position = type(self).arange(largest, dtype=dtypes.int32).reshape(spatial)
+        positions = position._pool_windows(kernel, steps, apart, grown, largest)
+        best = values.reshape(*values.shape, *(1,) * len(kernel))
+        chosen = windows.eq(best) | windows.isnan() if dtypes.is_float(self.dtype) else windows.eq(best)
+        # The first maximum of a window is the one with the smallest index.
+        return values, chosen.where(positions, largest).min(axis=axes).cast(dtypes.int32)
+
+    def max_unpool2d(
+        self,
+        indices: Self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        output_size: Any = None,
+    ) -> Self:
+        """Put values back to where ``max_pool2d(return_indices=True)`` took them from; 0 elsewhere.
+
+        Args:
+            indices: Same shape as ``self``: positions in the flattened spatial dims of the output.
+            kernel_size: Of the pooling.
+            stride: Of the pooling.
+            dilation: Of the pooling.
+            padding: Of the pooling.
+            output_size: Shape of the output (its last entries count); computed from the pooling if None.
+
+        Raises:
+            ShapeError: Shapes of values and indices differ.
+        """
+        if self.shape != indices.shape:
+            raise ShapeError(error_text("max_unpool2d", "values and indices have different shapes",
+                                        {"values": self, "indices": indices}, rule="equal shapes"))  # fmt: skip
+        kernel = make_tuple(kernel_size, 2)
+        dims = len(kernel)
+        steps, apart = make_tuple(kernel if stride is None else stride, dims), make_tuple(dilation, dims)
+        pads, lead = pads_of(padding, dims), self.shape[: self.ndim - dims]
+        spatial = tuple(
+            (n - 1) * s - before - after + d * (k - 1) + 1
+            for n, s, k, d, (before, after) in zip(self.shape[-dims:], steps, kernel, apart, pads, strict=True)
+        )
+        if output_size is not None:
+            spatial = tuple(output_size)[-dims:]
+        flat = (*lead, prod(self.shape[-dims:]))
+        empty = type(self).full((*lead, prod(spatial)), 0, dtype=self.dtype, buffer=False)
+        return empty.scatter(-1, indices.reshape(flat), self.reshape(flat)).reshape(*lead, *spatial)
+
+    # ---- resizing --------------------------------------------------------------------------------------------------------
+
+    def interpolate(self, size: Sequence[int], mode: str = "linear", align_corners: bool = False) -> Self:
+        """Resize the last ``len(size)`` dims.
+
+        Args:
+            size: New sizes.
+            mode: ``linear`` (bilinear, trilinear, ... by the number of sizes), ``nearest`` or ``nearest-exact``.
+            align_corners: With ``linear``: the first and last samples coincide with those of the input.
+
+        Raises:
+            ShapeError: More sizes than dims, or a size is not positive.
+            AssertionError: Another mode, or ``align_corners`` without ``linear``.
+
+        Example:
+            >>> Tensor([[[0.0, 1.0]]]).interpolate((4,)).tolist()
+            [[[0.0, 0.25, 0.75, 1.0]]]
+        """
+        sizes = tuple(size)
+        if not 0 < len(sizes) <= self.ndim or any(n <= 0 for n in sizes):
+            raise CompositeShapeError(error_text("interpolate", f"size {sizes} for {self.ndim} dims", {"input": self},
+                                                 rule="1 to ndim positive sizes"))  # fmt: skip
+        if mode not in {"linear", "nearest", "nearest-exact"} or (align_corners and mode != "linear"):
+            raise AssertionError(
+                f"interpolate: mode {mode!r}, align_corners={align_corners}; expected linear, nearest or nearest-exact, "
+                "and align_corners with linear only"
+            )
+        x = self if mode != "linear" or dtypes.is_float(self.dtype) else self.cast(dtypes.default_float)
+        for i, n in enumerate(sizes):
+            x = x._resize(self.ndim - len(sizes) + i, n, mode, align_corners)
+        return x.cast(self.dtype)
+
+    def _resize(self, dim: int, n: int, mode: str, align_corners: bool) -> Self:
+        old = self.shape[dim]
+        along = (1,) * dim + (n,) + (1,) * (self.ndim - dim - 1)
+
+        index = type(self).arange(n, dtype=dtypes.float32)
+        if mode != "linear":
+            shifted = index + 0.5 if mode == "nearest-exact" else index
+            nearest = (shifted * (old / n)).cast(dtypes.int32).minimum(old - 1)
+            return self._take(nearest, dim)
+        if align_corners:
+            place = index * ((old - 1) / (n - 1) if n > 1 else 0.0)
+        else:
+            place = ((index + 0.5) * (old / n) - 0.5).maximum(0.0).minimum(old - 1.0)
+        low = place.cast(dtypes.int32)
+        high = (low + 1).minimum(old - 1)
+        weight = (place - low.cast(dtypes.float32)).cast(self.dtype).reshape(along)
+        first, second = self._take(low, dim), self._take(high, dim)
+        return first + (second - first) * weight

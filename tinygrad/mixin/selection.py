@@ -1,0 +1,182 @@
+"""Reading an index expression: what ``x[...]`` selects, before any node is built.
+
+In:   the shape of x and index items: ints, slices, None, Ellipsis, symbolic ints, index arrays, bool masks.
+Out:  ``Selection``: one strided range per dim, index arrays by dim, and where the new dims go (numpy's rules).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinygrad.errors import ShapeError, error_text
+from tinygrad.mixin.hooks import ssimplify
+
+
+@dataclass(frozen=True)
+class Range:
+    """Positions start, start + step, ... of one dim: ``count`` of them. Sizes may be symbolic when step is 1."""
+
+    start: Any
+    count: Any
+    step: int = 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is selected."""
+        return isinstance(self.count, int) and self.count == 0
+
+
+@dataclass
+class Selection:
+    """What an index expression selects.
+
+    Args:
+        ranges: One per dim of x; dims with an index array are whole.
+        shape: Of the view: for each index item a size (1 for None), ints left out, arrays' dims whole.
+        arrays: (dim of the view, index array) of each index array.
+        place: Position in the result where the broadcast dims of the arrays go.
+    """
+
+    ranges: list[Range] = field(default_factory=list)
+    shape: list[Any] = field(default_factory=list)
+    arrays: list[tuple[int, Any]] = field(default_factory=list)
+    place: int = 0
+
+
+def is_symbolic(item: Any) -> bool:
+    """Return whether an index item is a symbolic int (a node without device and dims)."""
+    return hasattr(item, "vmin") and hasattr(item, "src") and item._shape == () and item.device is None
+
+
+def _is_int(item: Any) -> bool:
+    return not isinstance(item, bool) and (isinstance(item, int) or (hasattr(item, "__index__") and not hasattr(item, "_uop")))
+
+
+def _is_mask(item: Any) -> bool:
+    from tinygrad.dtype import dtypes
+
+    return hasattr(item, "_uop") and item.dtype == dtypes.bool
+
+
+def select(x: Any, items: Sequence[Any], nonzero: Callable[[Any], Sequence[Any]]) -> Selection:
+    """Resolve index items against the shape of x.
+
+    Args:
+        x: Anything with a shape.
+        items: Index items; lists and numpy arrays have become index arrays already.
+        nonzero: Turns a bool mask into one index array per dim of the mask.
+
+    Raises:
+        ShapeError: Too many items, an int out of bounds, several Ellipsis, a mask of another shape.
+        IndexError: An item of another type.
+        TypeError: A slice bound is not an int.
+        ValueError: A slice step is 0.
+    """
+    full = _expand_ellipsis(x, list(items))
+    found = Selection()
+    advanced = any(hasattr(i, "_uop") and not is_symbolic(i) for i in full)
+    positions: list[int] = []  # of ints and arrays among the items, to see whether they are neighbours
+    dim = 0
+    for number, item in enumerate(full):
+        if item is None:
+            found.shape.append(1)
+            continue
+        if _is_mask(item):
+            arrays = _mask_arrays(x, item, dim, nonzero)
+            if not arrays:
+                raise IndexError(error_text("getitem", "a 0-d mask selects nothing in particular; reshape it", {"mask": item}))
+            _note_place(found, positions, number)
+            dim = _add_arrays(x, found, arrays, dim)
+            continue
+        size = x.shape[dim]
+        if isinstance(item, slice):
+            part = _slice_range(x, dim, item)
+            found.ranges.append(part)
+            found.shape.append(part.count)
+        elif is_symbolic(item) or _is_int(item):
+            found.ranges.append(Range(_int_position(x, dim, item), 1))
+            if advanced:
+                _note_place(found, positions, number)
+        elif hasattr(item, "_uop"):
+            _note_place(found, positions, number)
+            dim = _add_arrays(x, found, [item], dim)
+            continue
+        else:
+            raise IndexError(_bad_item(item, size))
+        dim += 1
+    if positions and positions[-1] - positions[0] + 1 != len(positions):
+        found.place = 0
+    return found
+
+
+def _note_place(found: Selection, positions: list[int], number: int) -> None:
+    if not positions:
+        found.place = len(found.shape)
+    positions.append(number)
+
+
+def _add_arrays(x: Any, found: Selection, arrays: Sequence[Any], dim: int) -> int:
+    for array in arrays:
+        found.arrays.append((len(found.shape), array))
+        found.ranges.append(Range(0, x.shape[dim]))
+        found.shape.append(x.shape[dim])
+        dim += 1
+    return dim
+
+
+def _mask_arrays(x: Any, mask: Any, dim: int, nonzero: Callable[[Any], Sequence[Any]]) -> Sequence[Any]:
+    covered = tuple(x.shape[dim : dim + mask.ndim])
+    if tuple(mask.shape) != covered:
+        raise ShapeError(error_text("getitem", f"mask of shape {mask.shape} for dims of shape {covered}",
+                                    {"tensor": x, "mask": mask}, rule="a mask has the shape of the dims that it covers"))  # fmt: skip
+    return nonzero(mask)
+
+
+def _expand_ellipsis(x: Any, items: list[Any]) -> list[Any]:
+    ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(ellipses) > 1:
+        raise ShapeError(error_text("getitem", "an index can only have a single ellipsis ('...')", {"tensor": x}))
+    used = sum(item.ndim if _is_mask(item) else 1 for item in items if item is not None and item is not Ellipsis)
+    if used > x.ndim:
+        raise ShapeError(error_text("getitem", f"too many indices: {used} for {x.ndim} dims", {"tensor": x},
+                                    rule="at most one index per dim"))  # fmt: skip
+    at = ellipses[0] if ellipses else len(items)
+    return [*items[:at], *[slice(None)] * (x.ndim - used), *items[at + 1 :]]
+
+
+def _int_position(x: Any, dim: int, item: Any) -> Any:
+    size = x.shape[dim]
+    if is_symbolic(item):
+        return item
+    place = operator.index(item)
+    if isinstance(size, int) and not -size <= place < size:
+        raise ShapeError(error_text("getitem", f"index {place} is out of bounds for dim {dim} of size {size}", {"tensor": x},
+                                    rule=f"{-size} <= index < {size}"))  # fmt: skip
+    return place + size if place < 0 else place
+
+
+def _slice_range(x: Any, dim: int, item: slice) -> Range:
+    size = x.shape[dim]
+    bounds = (item.start, item.stop, item.step)
+    if isinstance(size, int) and not any(hasattr(b, "vmin") for b in bounds):
+        if any(hasattr(b, "_uop") for b in bounds):
+            raise TypeError("slice bounds must be ints, not tensors; use .item() to read one")
+        start, stop, step = item.indices(size)
+        count = len(range(start, stop, step))
+        return Range(start if count else 0, count, step)
+    if item.step not in (None, 1):
+        raise TypeError(f"slice with step {item.step} of a symbolic dim or with symbolic bounds; only step 1 is possible")
+    start = 0 if item.start is None else item.start
+    stop = size if item.stop is None else item.stop
+    start, stop = (b + size if isinstance(b, int) and b < 0 else b for b in (start, stop))
+    return Range(start, ssimplify(stop - start))
+
+
+def _bad_item(item: Any, size: Any) -> str:
+    return error_text(
+        "getitem", f"index {item!r} of type {type(item).__name__} for a dim of size {size}",
+        rule="an index is an int, slice, None, Ellipsis, list of ints, integer tensor or bool mask",
+    )  # fmt: skip
