@@ -141,7 +141,9 @@ class Middleware:
             return graph_rewrite(graph, self._matcher, ctx=ctx, name=self.name)
         if stage.kind == "list":
             return rewrite_list(graph, self._matcher, ctx)
-        raise TypeError(f"stage {stage.name!r} holds text, which a PatternMatcher cannot rewrite; insert a function str -> str")
+        raise TypeError(
+            f"stage {stage.name!r} holds text, which a PatternMatcher cannot rewrite; insert a function str -> str"
+        )
 
     def install(self) -> Self:
         """Insert it for the whole process, every thread; returns self."""
@@ -161,7 +163,9 @@ class Middleware:
         _inserted.set((*_inserted.get(), self))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         found = list(_inserted.get())
         # The innermost entry: the same object may be entered twice.
         found.reverse()
@@ -228,7 +232,9 @@ def insert(
     if when not in ("before", "after", "replace"):
         raise ValueError(f"middleware: when must be 'before', 'after' or 'replace', got {when!r}")
     if not isinstance(rules, PatternMatcher) and not callable(rules):
-        raise TypeError(f"middleware: expected a PatternMatcher or a function graph -> graph, got {type(rules).__name__}")
+        raise TypeError(
+            f"middleware: expected a PatternMatcher or a function graph -> graph, got {type(rules).__name__}"
+        )
     return Middleware(stage, rules, name or getattr(rules, "__name__", type(rules).__name__), when)
 
 
@@ -314,7 +320,9 @@ def _takes_two(function: Callable[..., Any]) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):
         return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    positional = [
+        p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
     return len(positional) == 2
 
 
@@ -326,7 +334,9 @@ def _shape_fault(stage: Stage, before: Any, after: Any) -> str | None:
         good = isinstance(after, (list, tuple)) and bool(after) and all(isinstance(u, UOp) for u in after)
         return None if good else f"expected a list of UOps, got {type(after).__name__}"
     if not isinstance(after, UOp):
-        return f"expected a UOp, got {type(after).__name__}" + (" (return the graph, also when it is unchanged)" * (after is None))
+        return f"expected a UOp, got {type(after).__name__}" + (
+            " (return the graph, also when it is unchanged)" * (after is None)
+        )
     if not isinstance(before, UOp) or after is before:
         return None
     if after.op is not before.op:

@@ -1,0 +1,1 @@
+"""Running schedules: compile what is missing, launch in order, capture and replay."""

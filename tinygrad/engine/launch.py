@@ -1,0 +1,177 @@
+"""One call of a schedule, ready to run: a loaded kernel, or a copy.
+
+In:   a compiled PROGRAM, or a COPY body.
+Out:  objects with ``launch(buffers, var_vals, wait)``; ``get_runtime`` loads a program once per device.
+Why:  everything that depends on the kernel alone is worked out here once, so that a launch only looks at its buffers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tinygrad.device import Buffer, Device, TinyELF
+from tinygrad.dtype import AddrSpace
+from tinygrad.renderer import Estimates
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import ProgramInfo, UOp, sym_infer
+
+if TYPE_CHECKING:
+    from tinygrad.uop.sint import sint
+
+
+class Launch(Protocol):
+    """What runs one call of a schedule."""
+
+    name: str
+    device: str
+
+    def launch(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int], wait: bool = False) -> float | None:
+        """Run on the buffers (the arguments of the call); seconds if ``wait``."""
+        ...
+
+    def work(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int]) -> tuple[int, int]:
+        """Return (operations, bytes) of one launch."""
+        ...
+
+
+# ---- kernels -----------------------------------------------------------------------------------------------------------
+
+_runtimes: dict[tuple[str, UOp], Any] = {}
+
+
+def _parts(program: UOp) -> dict[Ops, UOp]:
+    return {u.op: u for u in program.src}
+
+
+def signature_of(program: UOp) -> list[tuple[str, int, Any, tuple[int, ...]]]:
+    """Return (name, slot, dtype, shape) of the buffers of a PROGRAM, then of its variables."""
+    linear = _parts(program).get(Ops.LINEAR)
+    if linear is None:
+        return []  # a program that came as source or binary: its arguments are not checked
+    info: ProgramInfo = program.arg
+    params = {u.arg.slot: u for u in linear.src if u.op is Ops.PARAM and u.arg.addrspace is not AddrSpace.ALU}
+    if any(slot not in params for slot in info.globals):
+        return []
+    buffers = [(f"data{slot}", slot, params[slot].dtype, params[slot].arg.shape or (1,)) for slot in info.globals]
+    # The variables of a linear program have concrete dtypes, those of ProgramInfo may be the user's.
+    concrete = {u.arg.name: u.dtype for u in linear.src if u.op is Ops.PARAM and u.arg.addrspace is AddrSpace.ALU}
+    return [*buffers, *((v.expr, -1, concrete.get(v.expr, v.dtype), ()) for v in info.vars)]
+
+
+def get_runtime(device: str, program: UOp, cache: bool = True) -> Any:
+    """Return the loaded program of a PROGRAM on a device.
+
+    Args:
+        device: Name of the device.
+        program: A finished PROGRAM.
+        cache: Keep it, and return what was kept.
+
+    Raises:
+        RuntimeError: The PROGRAM has not been compiled.
+    """
+    key = (device, program)
+    loaded = _runtimes.get(key) if cache else None
+    if loaded is not None:
+        return loaded
+    binary = _parts(program).get(Ops.BINARY)
+    if binary is None:
+        raise RuntimeError(f"get_runtime: the program {program.arg.name} has no BINARY; compile it with to_program first")
+    info: ProgramInfo = program.arg
+    elf = TinyELF(binary.arg, info.function_name, info.target, signature_of(program), program.key)
+    loaded = Device[device].runtime(elf)
+    return _runtimes.setdefault(key, loaded) if cache else loaded
+
+
+class KernelLaunch:
+    """A compiled kernel on a device.
+
+    Attributes:
+        program: The PROGRAM.
+        run: The loaded program.
+        slots: For each buffer of the program its position among the arguments of the call.
+    """
+
+    def __init__(self, program: UOp, device: str) -> None:
+        info: ProgramInfo = program.arg
+        self.program, self.info, self.device = program, info, device
+        self.name = info.name
+        self.run = get_runtime(device, program)
+        self.slots = info.globals
+        sizes = (*info.global_size, *(info.local_size or ()))
+        self.is_static = not info.vars and all(isinstance(s, int) for s in sizes)
+        self.sizes: tuple[Any, Any] = (info.global_size, info.local_size)
+        estimates = info.estimates if isinstance(info.estimates, Estimates) else Estimates()
+        self.estimates = estimates
+        self.fixed_work = (estimates.ops, estimates.mem) if _is_number(estimates) else None
+
+    def launch(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int], wait: bool = False) -> float | None:
+        """Run the kernel."""
+        opaque = []
+        for slot in self.slots:
+            memory = buffers[slot]._buf
+            opaque.append(memory if memory is not None else self._allocate(buffers, slot))
+        if self.is_static:
+            sizes, vals = self.sizes, ()
+        else:
+            values = dict(var_vals)
+            sizes, vals = self.info.launch_dims(values), self.info.vals(values)
+        seconds: float | None = self.run(*opaque, global_size=sizes[0], local_size=sizes[1], vals=vals, wait=wait)
+        return seconds
+
+    def _allocate(self, buffers: Sequence[Buffer], slot: int) -> Any:
+        try:
+            return buffers[slot].ensure_allocated().get_buf()
+        except MemoryError as error:
+            sizes = ", ".join(f"{b.size} x {b.dtype.name}" for b in buffers)
+            raise MemoryError(
+                f"out of memory: kernel {self.name} on {self.device} needs {buffers[slot].nbytes / 1e6:.2f} MB for argument "
+                f"{slot} (its arguments: {sizes})\n  {error}"
+            ) from error
+
+    def work(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int]) -> tuple[int, int]:
+        """Return (operations, bytes) of one launch."""
+        if self.fixed_work is not None:
+            return self.fixed_work
+        values = dict(var_vals)
+        return int(sym_infer(self.estimates.ops, values)), int(sym_infer(self.estimates.mem, values))
+
+
+def _is_number(estimates: Estimates) -> bool:
+    return isinstance(estimates.ops, (int, float)) and isinstance(estimates.mem, (int, float))
+
+
+# ---- copies ------------------------------------------------------------------------------------------------------------
+
+
+class CopyLaunch:
+    """A copy from argument 1 to argument 0, on whatever devices they are."""
+
+    name = "copy"
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def launch(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int], wait: bool = False) -> float | None:
+        """Copy; returns seconds if ``wait``."""
+        start = time.perf_counter() if wait else 0.0
+        dest, source = buffers[0], buffers[1]
+        try:
+            dest.ensure_allocated()
+        except MemoryError as error:
+            raise MemoryError(
+                f"out of memory: copying {dest.nbytes / 1e6:.2f} MB from {source.device} to {dest.device}\n  {error}"
+            ) from error
+        dest.copy_from(source.ensure_allocated())
+        if not wait:
+            return None
+        Device[dest.device].synchronize()
+        return time.perf_counter() - start
+
+    def work(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int]) -> tuple[sint, sint]:
+        """Return (operations, bytes): bytes are counted once, at the destination."""
+        return 0, buffers[0].nbytes
+
+
+__all__ = ["CopyLaunch", "KernelLaunch", "Launch", "get_runtime", "signature_of"]

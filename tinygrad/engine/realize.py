@@ -1,0 +1,289 @@
+"""Run a schedule: compile what is missing, in parallel, and launch the calls in order.
+
+In:   LINEAR(CALL(body, buffers...), ...) and the values of its Variables.
+Out:  changed buffers; counters, and with DEBUG=2 one line per launch.
+Why:  a launch is found by the identity of the interned body, so that running a cached schedule costs nothing that grows with
+      the kernels' graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, Final
+
+from tinygrad import settings
+from tinygrad.device import Buffer, Device
+from tinygrad.dtype import dtypes
+from tinygrad.engine.capturing import before_data_access, capturing
+from tinygrad.engine.launch import CopyLaunch, KernelLaunch, Launch, get_runtime
+from tinygrad.engine.report import run_reported, wants_report
+from tinygrad.helpers import GlobalCounters, getenv
+from tinygrad.middleware import cache_token
+from tinygrad.renderer import Estimates
+from tinygrad.settings import BEAM, CAPTURING, DEBUG, PARALLEL, Context, in_current_context
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, buffers
+
+# ---- finding and making launches -------------------------------------------------------------------------------------------
+
+# Switches that change the code of a kernel: a launch that was made under other values is another launch.
+_CODE_SWITCHES: Final = tuple(
+    getattr(settings, name).get
+    for name in (
+        "NOOPT", "BEAM", "USE_TC", "TC_SELECT", "TC_OPT", "ALLOW_TF32", "NOLOCALS", "TRANSCENDENTAL", "DISABLE_FAST_IDIV",
+        "EMULATED_DTYPES", "NUM_CPU_THREADS", "IMAGE", "FLOAT16", "USE_ATOMICS", "CHECK_BOUNDS",
+    )
+)  # fmt: skip
+_MOST_LAUNCHES: Final = 50_000
+
+LaunchTable = dict[tuple[UOp, str], Launch]
+_tables: dict[Any, LaunchTable] = {}
+
+
+def _table() -> LaunchTable:
+    """Return the launches made under the present switches, targets and middleware."""
+    key = (tuple([get() for get in _CODE_SWITCHES]), tuple(settings.DEV.get()), cache_token())
+    table = _tables.get(key)
+    if table is None:
+        table = _tables.setdefault(key, {})
+    elif len(table) > _MOST_LAUNCHES:
+        table.clear()
+    return table
+
+
+def _device_of(call: UOp) -> str:
+    """Return the device that runs a call.
+
+    Raises:
+        RuntimeError: Its buffers are on several devices.
+    """
+    body, args = call.src[0], call.src[1:]
+    if not args:
+        raise RuntimeError(f"run_linear: a call of {body.op.name} without arguments changes nothing")
+    device = args[0].device
+    if body.op is not Ops.COPY and any(arg.device != device for arg in args if not arg.is_variable):
+        names = ", ".join(str(arg.device) for arg in args)
+        raise RuntimeError(f"all buffers must be on the same device, a kernel got {names}; move them with .to(device)")
+    return str(device)
+
+
+def make_launch(body: UOp, device: str) -> Launch:
+    """Return a launch for the body of a call, compiling it if need be.
+
+    Raises:
+        RuntimeError: The body is of a kind that cannot be run.
+    """
+    from tinygrad.codegen import to_program
+
+    if body.op is Ops.COPY:
+        return CopyLaunch(device)
+    if body.op is Ops.SINK or body.op is Ops.PROGRAM:
+        if getenv("ASSERT_COMPILE", 0):
+            raise AssertionError(f"ASSERT_COMPILE: {body.arg.name} would have to be compiled")
+        return KernelLaunch(to_program(body, Device[device].renderer), device)
+    raise RuntimeError(f"run_linear: a call of {body.op.name} cannot be run; expected SINK, PROGRAM or COPY")
+
+
+def launches_of(linear: UOp) -> list[Launch]:
+    """Return the launch of every call, compiling what is missing in parallel."""
+    table = _table()
+    keys = [(call.src[0], _device_of(call)) for call in linear.src]
+    found = [table.get(key) for key in keys]
+    if None not in found:
+        return found  # type: ignore[return-value]
+    missing = list(dict.fromkeys(key for key, launch in zip(keys, found, strict=True) if launch is None))
+    for key, launch in zip(missing, _make_all(missing), strict=True):
+        table[key] = launch
+    return [table[key] for key in keys]
+
+
+def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
+    workers = min(PARALLEL.get(), len(keys))
+    if workers < 2 or DEBUG.get() >= 3:  # what several kernels print must not be mixed
+        return [make_launch(*key) for key in keys]
+    # Building the graph of one kernel runs while the compiler, which releases the interpreter lock, works on another. The
+    # threads live as long as this call, so that a forked child inherits none.
+    make = in_current_context(make_launch)
+    with ThreadPoolExecutor(workers, thread_name_prefix="tinygrad-compile") as pool:
+        futures = [pool.submit(make, *key) for key in keys]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+
+
+def compile_linear(
+    linear: UOp, beam: int | None = None, validate: bool = False, input_uops: Sequence[UOp] | None = None,
+    profile: Any = None,
+) -> UOp:  # fmt: skip
+    """Return the schedule with every kernel replaced by its compiled PROGRAM.
+
+    Args:
+        linear: LINEAR of calls.
+        beam: Width of the search for fast kernels; default: the BEAM switch.
+        validate: Accepted for compatibility; VALIDATE_WITH_CPU compares results at run time.
+        input_uops: What the PARAMs among the arguments stand for; not needed to compile.
+        profile: Accepted for compatibility.
+    """
+    with ExitStack() as stack:
+        if beam is not None and beam != BEAM.get():
+            stack.enter_context(Context(BEAM=beam))
+        launches = launches_of(linear)
+    calls = []
+    for call, launch in zip(linear.src, launches, strict=True):
+        is_kernel = isinstance(launch, KernelLaunch)
+        calls.append(call.replace(src=(launch.program, *call.src[1:])) if is_kernel else call)
+    return linear.replace(src=tuple(calls))
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------------
+
+
+def _buffer_of(arg: UOp, input_uops: Sequence[UOp]) -> Buffer:
+    if arg.op is Ops.PARAM:
+        if not 0 <= arg.arg.slot < len(input_uops):
+            raise RuntimeError(f"run_linear: the schedule has an argument {arg.arg.slot}, but {len(input_uops)} are given")
+        arg = input_uops[arg.arg.slot]
+    found = buffers.get(arg)
+    return found if found is not None else arg.buffer
+
+
+def call_buffers(call: UOp, input_uops: Sequence[UOp] = ()) -> list[Buffer]:
+    """Return the buffers that a call is given, outputs first."""
+    return [_buffer_of(arg, input_uops) for arg in call.src[1:]]
+
+
+def resolve_params(call: UOp, inputs: Sequence[UOp]) -> UOp:
+    """Return the call with its PARAM arguments replaced by ``inputs``."""
+    new = tuple(inputs[arg.arg.slot] if arg.op is Ops.PARAM and not arg.is_variable else arg for arg in call.src[1:])
+    return call.replace(src=(call.src[0], *new))
+
+
+def run_linear(
+    linear: UOp, var_vals: Mapping[str, int] | None = None, input_uops: Sequence[UOp] = (), update_stats: bool = True,
+    jit: bool = False, wait: bool = False,
+) -> float | None:  # fmt: skip
+    """Run a schedule, or hand it to the JIT that is capturing.
+
+    Args:
+        linear: LINEAR(CALL(body, buffers...), ...); bodies are kernels (SINK or PROGRAM) or COPY.
+        var_vals: Values of Variables by name.
+        input_uops: What PARAMs among the arguments stand for.
+        update_stats: Count the launches in ``GlobalCounters``.
+        jit: This is a replay: never captured, and marked in the output.
+        wait: Wait for every launch and return the time.
+
+    Returns:
+        Seconds of all launches if ``wait``, else None.
+
+    Raises:
+        RuntimeError: Buffers of one kernel are on several devices, or a Variable has no value.
+        CompileError: A kernel does not compile.
+        MemoryError: A device has no memory left; the message names the kernel.
+    """
+    var_vals = var_vals or {}
+    if capturing and CAPTURING.get() and not jit:
+        capturing[-1].add_linear(linear, var_vals)
+        return None
+    launches = launches_of(linear)
+    reported = wants_report()
+    total = 0.0
+    ops = mem = 0
+    for call, launch in zip(linear.src, launches, strict=True):
+        arguments = [_buffer_of(arg, input_uops) for arg in call.src[1:]]
+        if reported:
+            total += run_reported(call, launch, arguments, var_vals, jit)
+        elif wait:
+            total += launch.launch(arguments, var_vals, wait=True) or 0.0
+        else:
+            launch.launch(arguments, var_vals)
+        if update_stats:
+            work = launch.work(arguments, var_vals)
+            GlobalCounters.kernel_count += 1
+            GlobalCounters.global_ops += work[0]
+            GlobalCounters.global_mem += work[1]
+    return total if wait else None
+
+
+# ---- looking at calls --------------------------------------------------------------------------------------------------
+
+
+def get_call_arg_uops(call: UOp) -> tuple[UOp, ...]:
+    """Return the arguments of a call."""
+    return call.src[1:]
+
+
+def get_call_name(call: UOp) -> str:
+    """Return the display name of a call."""
+    body = call.src[0]
+    if body.op is Ops.COPY:
+        return f"copy to {call.src[1].device} from {call.src[2].device}"
+    return str(getattr(body.arg, "name", body.op.name))
+
+
+def get_call_outs_ins(call: UOp) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the positions of the arguments that a call writes, and of those that it reads."""
+    body = call.src[0]
+    if body.op is Ops.COPY:
+        return (0,), (1,)
+    if body.op is Ops.PROGRAM:
+        return body.arg.outs, body.arg.ins
+    return _outs_ins_of_ast(body)
+
+
+def _outs_ins_of_ast(ast: UOp) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    outs: set[int] = set()
+    ins: set[int] = set()
+    targets = set()
+    for u in ast.toposort():
+        if u.op is Ops.STORE and u.src[0].buf_uop_or_none is not None:
+            targets.add(u.src[0])
+            outs.add(u.src[0].buf_uop.arg.slot)
+            if u.arg is not None:  # accumulates
+                ins.add(u.src[0].buf_uop.arg.slot)
+    users = {u for u in ast.toposort() if u.op is not Ops.STORE}
+    read = {s for u in users for s in u.src if s.op is Ops.INDEX} | {
+        s for u in ast.toposort() if u.op is Ops.STORE for s in u.src[1:] if s.op is Ops.INDEX
+    }
+    ins.update(u.buf_uop.arg.slot for u in read if u.buf_uop.op is Ops.PARAM)
+    return tuple(sorted(outs)), tuple(sorted(ins))
+
+
+def estimate_uop(call: UOp) -> Estimates:
+    """Return the work of a call; kernels that are not compiled yet are compiled."""
+    launch = launches_of(UOp(Ops.LINEAR, dtypes.void, (call,)))[0]
+    if isinstance(launch, KernelLaunch):
+        return launch.estimates
+    nbytes = call.src[1].arg.shape[0] * call.src[1].dtype.itemsize
+    return Estimates(0, nbytes, nbytes)
+
+
+def time_call(
+    call: UOp, var_vals: Mapping[str, int] | None = None, timeout: float | None = None, clear_l2: bool = False
+) -> Iterator[float]:
+    """Run a call again and again, yielding the seconds of each run.
+
+    Args:
+        call: CALL(body, buffers...). Its buffers are changed.
+        var_vals: Values of Variables.
+        timeout: Milliseconds after which a single launch gives up, where the device can.
+        clear_l2: Empty the device's caches before each run.
+    """
+    launch = launches_of(UOp(Ops.LINEAR, dtypes.void, (call,)))[0]
+    arguments = call_buffers(call)
+    device = Device[launch.device]
+    while True:
+        if clear_l2:
+            device.invalidate_caches()
+        yield launch.launch(arguments, var_vals or {}, wait=True) or 0.0
+
+
+__all__ = [
+    "before_data_access", "call_buffers", "capturing", "compile_linear", "estimate_uop", "get_call_arg_uops",
+    "get_call_name", "get_call_outs_ins", "get_runtime", "launches_of", "make_launch", "resolve_params", "run_linear",
+    "time_call",
+]  # fmt: skip

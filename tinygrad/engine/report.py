@@ -1,0 +1,116 @@
+"""What is said about each launch: counters, the DEBUG=2 line, profile events, and the comparison with a reference.
+
+In:   a launch, its buffers, and the seconds that it took.
+Out:  changed ``GlobalCounters``, printed lines, ``cpu_events``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.device import Buffer
+from tinygrad.dtype import dtypes
+from tinygrad.engine.launch import CopyLaunch, KernelLaunch, Launch
+from tinygrad.helpers import GlobalCounters, colored, time_to_str
+from tinygrad.profiling import ProfileRangeEvent, cpu_events, perf_counter_us
+from tinygrad.settings import DEBUG, PROFILE, VALIDATE_WITH_CPU, Context
+from tinygrad.text import ansipad
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+_NAME_WIDTH = 40
+_TOLERANCE = 1e-3
+
+
+def wants_report() -> bool:
+    """Whether launches must be timed one by one."""
+    return DEBUG.get() >= 2 or bool(PROFILE.get()) or bool(VALIDATE_WITH_CPU.get())
+
+
+def run_reported(
+    call: UOp, launch: Launch, buffers: Sequence[Buffer], var_vals: Mapping[str, int], jit: bool = False
+) -> float:
+    """Run one call and say so; returns seconds."""
+    check = prepare_check(call, launch, buffers, var_vals) if VALIDATE_WITH_CPU.get() else None
+    begin = perf_counter_us()
+    start = time.perf_counter()
+    seconds = launch.launch(buffers, var_vals, wait=True)
+    if seconds is None:
+        seconds = time.perf_counter() - start
+    if PROFILE.get():
+        cpu_events.append(ProfileRangeEvent(launch.device, launch.name, begin, perf_counter_us()))
+    GlobalCounters.time_sum_s += seconds
+    if DEBUG.get() >= 2:
+        print(kernel_line(launch, buffers, launch.work(buffers, var_vals), seconds, jit))  # noqa: T201
+    if check is not None:
+        check()
+    return seconds
+
+
+def kernel_line(
+    launch: Launch, buffers: Sequence[Buffer], work: tuple[Any, Any], seconds: float, jit: bool = False
+) -> str:
+    """Return the line of one launch: ``*** DEVICE count name arg N mem GB tm time/total (GFLOPS GB/s)``."""
+    ops, nbytes = work
+    seconds_or_tiny = max(seconds, 1e-9)
+    rate = f"({ops / seconds_or_tiny * 1e-9:8.2f} GFLOPS {nbytes / seconds_or_tiny * 1e-9:7.1f} GB/s)"
+    name = launch.name
+    if isinstance(launch, CopyLaunch):
+        name = colored(f"copy {buffers[0].nbytes:8d}, {buffers[0].device:>7s} <- {buffers[1].device:7s}", "yellow")
+    head = colored(f"*** {launch.device[:7]:7s} {GlobalCounters.kernel_count + 1:4d}", "magenta" if jit else None)
+    return (
+        f"{head} {ansipad(name, _NAME_WIDTH)} arg {len(buffers):2d} mem {GlobalCounters.mem_used / 1e9:6.2f} GB "
+        f"tm {time_to_str(seconds)}/{GlobalCounters.time_sum_s * 1e3:9.2f}ms {rate}"
+    )
+
+
+# ---- comparison with a reference -----------------------------------------------------------------------------------------
+
+
+def prepare_check(
+    call: UOp, launch: Launch, buffers: Sequence[Buffer], var_vals: Mapping[str, int]
+) -> Callable[[], None] | None:
+    """Run a kernel on copies of its buffers with an unoptimised CPU build; returns what compares the results.
+
+    On the CPU itself the reference is the same kernel without optimisation.
+
+    Raises:
+        RuntimeError: (by the returned function) A result differs by more than 1e-3.
+    """
+    from tinygrad.codegen import to_program
+    from tinygrad.device import Device
+    from tinygrad.uop import Ops
+
+    body = call.src[0]
+    ast = body.src[0] if body.op is Ops.PROGRAM and body.src and body.src[0].op is Ops.SINK else body
+    if not isinstance(launch, KernelLaunch) or call.src[0].op is Ops.PROGRAM or ast.op is not Ops.SINK:
+        return None
+    copies = []
+    for buffer in buffers:
+        buffer.ensure_allocated()
+        copies.append(Buffer("CPU", buffer.size, buffer.dtype).ensure_allocated().copyin(buffer.as_memoryview()))
+    with Context(NOOPT=1):
+        reference = KernelLaunch(to_program(ast, Device["CPU"].renderer), "CPU")
+    reference.launch(copies, var_vals, wait=True)
+
+    def check() -> None:
+        import numpy as np
+
+        for slot in launch.info.outs:
+            got, wanted = buffers[slot].numpy(), copies[slot].numpy()
+            rtol = _TOLERANCE if dtypes.is_float(buffers[slot].dtype) else 0
+            try:
+                np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol, equal_nan=True)
+            except AssertionError as error:
+                raise RuntimeError(
+                    f"VALIDATE_WITH_CPU: kernel {launch.name} on {launch.device} differs from the reference in argument "
+                    f"{slot}: {error}"
+                ) from None
+
+    return check
+
+
+__all__ = ["kernel_line", "prepare_check", "run_reported", "wants_report"]
