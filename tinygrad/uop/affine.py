@@ -1,0 +1,170 @@
+"""Sums of index arithmetic in one normal form.
+
+In:   weakint scalars (exact integers: index arithmetic does not wrap).
+Out:  ``sum of coefficient * term + constant``: every term once, in a fixed order, the constant last. A term is whatever is
+      no sum and no product with a constant: a RANGE, a Variable, a quotient, a product of such.
+Why:  the rules for division, remainder and comparison look at coefficients; two ways to write an index become one node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import Invalid, dtypes
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+Terms = dict["UOp", int]
+
+
+def const(value: int) -> UOp:
+    """Return an index constant."""
+    from tinygrad.uop.ops import UOp
+
+    return UOp(Ops.CONST, dtypes.weakint, (), value)
+
+
+def order(u: UOp) -> tuple[Any, ...]:
+    """Return a sort key of terms that is the same in every process."""
+    if u.op is Ops.RANGE:
+        return int(Ops.RANGE), str(u.arg[0]).zfill(6), u.key
+    if u.op is Ops.PARAM:
+        return int(Ops.PARAM), u.arg.name or "", u.key
+    return int(u.op), "", u.key
+
+
+def linear(u: UOp, scale: int = 1) -> tuple[Terms, int]:
+    """Return the terms with their coefficients, and the constant, of ``scale * u``."""
+    terms: Terms = {}
+    constant = 0
+    stack = [(u, scale)]
+    while stack:
+        node, factor = stack.pop()
+        op = node.op
+        if op is Ops.ADD:
+            stack += ((node.src[1], factor), (node.src[0], factor))
+        elif op is Ops.CONST and node.arg is not Invalid:
+            constant += factor * node.arg
+        elif op is Ops.MUL and node.src[1].op is Ops.CONST and node.src[1].arg is not Invalid:
+            stack.append((node.src[0], factor * node.src[1].arg))
+        elif op is Ops.MUL and node.src[0].op is Ops.CONST and node.src[0].arg is not Invalid:
+            stack.append((node.src[1], factor * node.src[0].arg))
+        elif node.vmin == node.vmax and node.op is not Ops.WHERE:
+            constant += factor * node.vmin  # a loop of one iteration, a Variable with one value
+        else:
+            terms[node] = terms.get(node, 0) + factor
+    return {t: c for t, c in terms.items() if c}, constant
+
+
+def add_into(terms: Terms, more: Terms, scale: int = 1) -> None:
+    """Add ``scale * more`` to ``terms``; terms that cancel disappear."""
+    for t, c in more.items():
+        total = terms.get(t, 0) + c * scale
+        if total:
+            terms[t] = total
+        else:
+            terms.pop(t, None)
+
+
+def build(terms: Terms, constant: int) -> UOp:
+    """Return the normal form of a sum."""
+    from tinygrad.uop.ops import UOp
+
+    result: UOp | None = None
+    ordered = sorted(terms, key=order) if len(terms) > 1 else terms
+    for t in ordered:
+        c = terms[t]
+        node = t if c == 1 else UOp(Ops.MUL, dtypes.weakint, (t, const(c)))
+        result = node if result is None else UOp(Ops.ADD, dtypes.weakint, (result, node))
+    if result is None:
+        return const(constant)
+    return result if constant == 0 else UOp(Ops.ADD, dtypes.weakint, (result, const(constant)))
+
+
+def interval(terms: Terms, constant: int) -> tuple[int, int]:
+    """Return inclusive bounds of a sum."""
+    low = high = constant
+    for t, c in terms.items():
+        if c > 0:
+            low, high = low + c * t.vmin, high + c * t.vmax
+        else:
+            low, high = low + c * t.vmax, high + c * t.vmin
+    return low, high
+
+
+def product(x: UOp, y: UOp) -> UOp:
+    """Return the product of two terms, factors in order."""
+    from tinygrad.uop.ops import UOp
+
+    factors = sorted([*x.split_uop(Ops.MUL), *y.split_uop(Ops.MUL)], key=order)
+    result = factors[0]
+    for f in factors[1:]:
+        result = UOp(Ops.MUL, dtypes.weakint, (result, f))
+    return result
+
+
+def times(x: UOp, y: UOp) -> UOp:
+    """Return the normal form of a product; a sum is multiplied out if the other factor is a single term."""
+    (terms, constant), (other, other_constant) = linear(x), linear(y)
+    if not other:
+        return build({t: c * other_constant for t, c in terms.items()} if other_constant else {}, constant * other_constant)
+    if not terms or (len(other) + (other_constant != 0) > 1):
+        terms, constant, other, other_constant = other, other_constant, terms, constant
+    if not other:
+        return times(build(terms, constant), const(other_constant))
+    if len(other) == 1 and not other_constant:
+        (factor, scale), out = next(iter(other.items())), {}
+        for t, c in terms.items():
+            add_into(out, {product(t, factor): c * scale})
+        if constant:
+            add_into(out, {factor: constant * scale})
+        return build(out, 0)
+    return product(build(terms, constant), build(other, other_constant))
+
+
+def normalize_sum(u: UOp) -> UOp | None:
+    """Bring a sum into normal form; put quotients and remainders of one value together again."""
+    from tinygrad.uop.divmod import recombine
+
+    if u._shape != ():
+        return None
+    terms, constant = linear(u)
+    if any(t.op is Ops.FLOORMOD for t in terms):
+        terms, constant = recombine(terms, constant)
+    return build(terms, constant)
+
+
+def normalize_product(u: UOp) -> UOp | None:
+    """Bring a product into normal form."""
+    return times(*u.src) if u._shape == () else None
+
+
+def largest(u: UOp) -> UOp:
+    """Return an upper bound of a term that may depend on Variables (the last index of a loop over one)."""
+    if u.op is Ops.RANGE:
+        terms, constant = linear(u.src[0])
+        return build(terms, constant - 1)
+    if u.op is Ops.FLOORMOD and u.src[1].vmin > 0:
+        terms, constant = linear(u.src[1])
+        return build(terms, constant - 1)
+    if u.op is Ops.MUL and u.src[0].vmin >= 0 and u.src[1].vmin >= 0:
+        return times(largest(u.src[0]), largest(u.src[1]))
+    # A Variable bounds itself, which is what lets it cancel.
+    return u if u.op is Ops.PARAM or u.op is Ops.AFTER else const(u.vmax)
+
+
+def surely_below(terms: Terms, constant: int, limit: UOp) -> bool:
+    """Whether ``0 <= sum < limit`` follows from the bounds, also where ``limit`` is symbolic."""
+    low, high = interval(terms, constant)
+    if low < 0:
+        return False
+    if high < limit.vmin:
+        return True
+    gap, rest = linear(limit)
+    for t, c in terms.items():
+        more, extra = linear(largest(t), c) if c > 0 else ({}, c * t.vmin)
+        add_into(gap, more, -1)
+        rest -= extra
+    return interval(gap, rest - constant)[0] >= 1
