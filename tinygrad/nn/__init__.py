@@ -11,25 +11,35 @@ unless a layer says otherwise.
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import TRAINING, make_tuple, prod
-from tinygrad.nn import datasets as datasets, optim as optim, state as state
+from tinygrad.nn import optim as optim, state as state
 from tinygrad.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from tinygrad.dtype import DType
+    from tinygrad.nn import datasets as datasets
 
 __all__ = [
     "BatchNorm", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Embedding",
     "GroupNorm", "InstanceNorm", "LSTMCell", "LayerNorm", "LayerNorm2d", "Linear", "RMSNorm", "datasets", "optim",
     "state",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name != "datasets":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Imported when it is asked for: it needs numpy, whose import takes longer than that of all the rest.
+    return importlib.import_module("tinygrad.nn.datasets")
 
 
 class LayerShapeError(ShapeError, AssertionError):

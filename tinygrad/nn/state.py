@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
-import numpy as np
-
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import DEBUG, prod, tqdm
 from tinygrad.tensor import Tensor
@@ -145,7 +143,7 @@ class _Walk:
 
 def _children(obj: Any) -> list[tuple[object, Any]]:
     """Return what an object holds by name; nothing for leaves such as numbers, classes and graph nodes."""
-    if isinstance(obj, (str, bytes, int, float, np.ndarray, type, types.ModuleType, Tensor)):
+    if isinstance(obj, (str, bytes, int, float, type, types.ModuleType, Tensor)):
         return []
     if isinstance(obj, tuple) and hasattr(obj, "_fields"):
         return list(zip(obj._fields, obj, strict=True))
