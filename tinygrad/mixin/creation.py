@@ -164,6 +164,15 @@ class CreationMixin(MovementMixin, DTypeMixin):
         where = self.device if device is None else device
         return self._storage(self.shape, kind, where)._set_param_flag(requires_grad)
 
+    @staticmethod
+    def _frompy(data: Any, dtype: DType, device: Any = None) -> Any:
+        """Return a node with the content of a list or of bytes, copied to ``device`` from a PYTHON buffer."""
+        from tinygrad.construct import from_python
+        from tinygrad.device import canonicalize_device
+
+        node, where = from_python(data, dtype), canonicalize_device(device)
+        return node if node.device == where else node.copy_to_device(where)
+
     # ---- ranges: no device, no storage ---------------------------------------------------------------------------------
 
     @classmethod

@@ -1,0 +1,79 @@
+"""A deep learning stack in pure Python: tensors, autograd, scheduler, code generator and devices.
+
+Names are imported on first use, so that ``import tinygrad`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tinygrad import middleware as middleware
+    from tinygrad import nn as nn
+    from tinygrad.device import Device as Device
+    from tinygrad.dtype import dtypes as dtypes
+    from tinygrad.engine.jit import TinyJit as TinyJit
+    from tinygrad.function import function as function
+    from tinygrad.helpers import Context as Context
+    from tinygrad.helpers import GlobalCounters as GlobalCounters
+    from tinygrad.helpers import fetch as fetch
+    from tinygrad.helpers import getenv as getenv
+    from tinygrad.tensor import Tensor as Tensor
+    from tinygrad.uop.ops import UOp as UOp
+
+    Variable = UOp.variable
+
+__version__ = "0.14.0"
+
+_HOMES = {
+    "Tensor": "tinygrad.tensor",
+    "TinyJit": "tinygrad.engine.jit",
+    "function": "tinygrad.function",
+    "UOp": "tinygrad.uop.ops",
+    "dtypes": "tinygrad.dtype",
+    "GlobalCounters": "tinygrad.helpers",
+    "fetch": "tinygrad.helpers",
+    "Context": "tinygrad.helpers",
+    "getenv": "tinygrad.helpers",
+    "Device": "tinygrad.device",
+}
+_MODULES = frozenset({"nn", "middleware"})
+
+__all__ = [
+    "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable", "dtypes", "fetch", "function", "getenv",
+    "middleware", "nn",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"tinygrad.{name}")
+    if name == "Variable":
+        from tinygrad.uop.ops import UOp
+
+        value: Any = UOp.variable
+    elif name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'tinygrad' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+class _Package(types.ModuleType):
+    """The package itself. Importing the module ``tinygrad.function`` must not hide the decorator of that name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "function" and isinstance(value, types.ModuleType):
+            value = value.function
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

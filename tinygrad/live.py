@@ -1,0 +1,226 @@
+"""The registry of live tensors: who shows which storage, and re-pointing them when storage changes hands.
+
+In:   every Tensor, at birth.
+Out:  ``all_tensors``, the tensors that alias a buffer, and the two events that re-point tensors: a write into storage, and
+      a realize that gave nodes storage.
+Why:  a Tensor is only a pointer to a node. A write makes a new node (the storage after the write), so everybody who shows
+      the storage has to point at it. Finding them must not cost a walk over all tensors for each of a training step's writes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+if TYPE_CHECKING:
+    from tinygrad.tensor import Tensor
+
+
+class _TensorRef(weakref.ref):  # type: ignore[type-arg]
+    """The one reference by which a tensor is registered. A type of its own, to be told from references of users."""
+
+    __slots__ = ()
+
+
+Slot: TypeAlias = int
+_NOT_STORED: Slot = -1
+
+# Reference -> number of the BUFFER that the tensor shows, _NOT_STORED if it shows none, None if nobody has looked yet.
+# Tensors that were born or re-pointed since the last look are at the end.
+all_tensors: dict[_TensorRef, Slot | None] = {}
+_forget = all_tensors.pop
+_showing: dict[Slot, list[_TensorRef]] = {}
+
+
+def register(tensor: Tensor) -> None:
+    """Note a new tensor."""
+    all_tensors[_TensorRef(tensor, _forget)] = None
+
+
+def point(tensor: Tensor, uop: UOp) -> None:
+    """Make a tensor show another node."""
+    _set_uop(tensor, uop)
+    noticed(tensor)
+
+
+def noticed(tensor: Tensor) -> None:
+    """Put a tensor whose node has changed among those to look at."""
+    for ref in weakref.getweakrefs(tensor):
+        if type(ref) is _TensorRef:
+            all_tensors.pop(ref, None)
+            all_tensors[ref] = None
+
+
+def _set_uop(tensor: Tensor, uop: UOp) -> None:
+    object.__setattr__(tensor, "uop", uop)
+
+
+def live_tensors() -> Iterator[Tensor]:
+    """Yield the tensors that are alive now."""
+    for ref in list(all_tensors):
+        tensor = ref()
+        if tensor is not None:
+            yield tensor
+
+
+# ---- storage and views --------------------------------------------------------------------------------------------------
+
+
+def is_view_node(u: UOp) -> bool:
+    """Whether a node shows its source's storage: movement, and DETACH unless it states a gradient."""
+    return u.op in GroupOp.Movement or (u.op is Ops.DETACH and len(u.src) == 1)
+
+
+def storage_under(u: UOp) -> UOp:
+    """Return the node under the views."""
+    while is_view_node(u):
+        u = u.src[0]
+    return u
+
+
+def buffer_under(u: UOp) -> UOp | None:
+    """Return the BUFFER that ``u`` is a view of, whatever was written to it; None if it is a view of none."""
+    u = storage_under(u).without_after
+    return u if u.op is Ops.BUFFER else None
+
+
+def rebase(u: UOp, old: UOp, new: UOp) -> UOp:
+    """Return the view ``u`` of ``old`` as a view of ``new``."""
+    chain: list[UOp] = []
+    while u is not old:
+        chain.append(u)
+        u = u.src[0]
+    for node in reversed(chain):
+        new = new.detach() if node.op is Ops.DETACH else new._mop(node.op, node.marg)
+    return new
+
+
+def _look() -> None:
+    """File the tensors at the end of the registry under the buffer that they show."""
+    while True:
+        try:
+            for ref in reversed(all_tensors):
+                if all_tensors[ref] is not None:
+                    return
+                tensor = ref()
+                buffer = None if tensor is None else buffer_under(tensor.uop)
+                all_tensors[ref] = _NOT_STORED if buffer is None else buffer.arg.slot
+                if buffer is not None:
+                    _showing.setdefault(buffer.arg.slot, []).append(ref)
+        except (RuntimeError, KeyError):
+            continue  # a tensor died during the loop: what is filed stays filed, so go on
+        return
+
+
+def aliases_of(buffer: UOp) -> list[Tensor]:
+    """Return the live tensors that show ``buffer``."""
+    _look()
+    refs = _showing.get(buffer.arg.slot, [])
+    found: dict[int, Tensor] = {}
+    kept: list[_TensorRef] = []
+    for ref in refs:
+        tensor = ref()
+        if tensor is not None and id(tensor) not in found and buffer_under(tensor.uop) is buffer:
+            found[id(tensor)] = tensor
+            kept.append(ref)
+    _showing[buffer.arg.slot] = kept
+    if len(_showing) > 2 * len(all_tensors) + 1024:
+        _drop_dead()
+    return list(found.values())
+
+
+def _drop_dead() -> None:
+    for slot in [slot for slot, refs in list(_showing.items()) if not any(ref() is not None for ref in refs)]:
+        _showing.pop(slot, None)
+
+
+# ---- events -----------------------------------------------------------------------------------------------------------------
+
+
+def write_view(view: UOp, value: UOp) -> None:
+    """Store ``value`` into the storage that ``view`` shows, and re-point every live tensor that shows it.
+
+    A value without storage gets some first. ``value`` has the shape and dtype of ``view``.
+    """
+    base = storage_under(view)
+    buffer = buffer_under(view)
+    if buffer is None:
+        fresh = new_storage(base)
+        stored = storage_under(fresh)
+        for tensor in list(live_tensors()):
+            if storage_under(tensor.uop) is base:
+                point(tensor, rebase(tensor.uop, base, fresh))
+        view, base, buffer = rebase(view, base, fresh), stored, stored.without_after
+    target = rebase_plain(view, base)
+    written = base.after(UOp(Ops.STORE, None, (target, value)))
+    for tensor in aliases_of(buffer):
+        point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
+
+
+def rebase_plain(view: UOp, base: UOp) -> UOp:
+    """Return ``view`` without DETACH nodes: the target of a store is plain movement over storage."""
+    chain: list[UOp] = []
+    u = view
+    while u is not base:
+        if u.op is not Ops.DETACH:
+            chain.append(u)
+        u = u.src[0]
+    for node in reversed(chain):
+        u = u._mop(node.op, node.marg)
+    return u
+
+
+def new_storage(value: UOp, device: Any = None) -> UOp:
+    """Return fresh storage that holds ``value``, in its shape."""
+    from tinygrad.device import canonicalize_device
+    from tinygrad.dtype import strong_dtype
+    from tinygrad.helpers import prod
+    from tinygrad.uop.ops import to_max_shape
+
+    value = value.cast(strong_dtype(value.dtype))
+    largest = to_max_shape(value.shape)
+    where = device if device is not None else value.device
+    storage = UOp.new_buffer(canonicalize_device(where), prod(largest), value.dtype)
+    view = storage._mop(Ops.RESHAPE, largest) if largest != storage.shape else storage
+    shown = _cut(view, value.shape)
+    written = storage.after(UOp(Ops.STORE, None, (shown, value)))
+    return rebase(shown, storage, written)
+
+
+def _cut(view: UOp, shape: tuple[Any, ...]) -> UOp:
+    return view if view.shape == shape else view._mop(Ops.SHRINK, tuple((0, s) for s in shape))
+
+
+def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "") -> None:
+    """Re-point every live tensor whose graph holds a key of the map.
+
+    Args:
+        becomes: Node -> node on the storage that it now has.
+        name: What the change is called in traces.
+    """
+    if not becomes:
+        return
+    mask = 0
+    for node in becomes:
+        mask |= 1 << node.op
+    affected: list[Tensor] = []
+    for tensor in live_tensors():
+        uop = tensor.uop
+        if uop in becomes:
+            point(tensor, becomes[uop])
+        elif uop.ops_below & mask:
+            affected.append(tensor)
+    if affected:
+        _substitute_all(affected, becomes)
+
+
+def _substitute_all(tensors: Sequence[Tensor], becomes: dict[UOp, UOp]) -> None:
+    before = [tensor.uop for tensor in tensors]
+    after = UOp.sink(*before).substitute(becomes, walk=True).src
+    for tensor, old, new in zip(tensors, before, after, strict=True):
+        if new is not old and tensor.uop is old:
+            point(tensor, new)

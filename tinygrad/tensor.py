@@ -1,0 +1,795 @@
+"""Tensor: a pointer to a node, and the methods that need more than the node.
+
+In:   Python scalars, lists, arrays, files, and calls of the methods of the mixins.
+Out:  graphs; and, through ``realize`` and the readers (``numpy``, ``item`` ...), values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.buffer import Buffer
+from tinygrad.construct import _fromnp, from_list, from_path, from_python, is_numpy_ndarray, is_numpy_scalar
+from tinygrad.device import Device, canonicalize_device
+from tinygrad.dtype import DType, DTypeLike, _from_np_dtype, _to_np_dtype, dtypes, least_upper_dtype, strong_dtype, to_dtype
+from tinygrad.errors import DeviceError, DTypeError, error_text
+from tinygrad.helpers import all_int, prod
+from tinygrad.live import all_tensors, apply_map_to_tensors, buffer_under, live_tensors, new_storage, noticed, register, storage_under, write_view
+from tinygrad.mixin.gradient import compute_gradient, root_gradient
+from tinygrad.mixin.hooks import same_shape
+from tinygrad.mixin.rand import RandMixin
+from tinygrad.settings import CAPTURING, TRAINING, Context
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Buffer", "Device", "Tensor", "UOp", "Variable", "_fromnp", "all_tensors", "dtypes", "is_numpy_ndarray"]
+
+Variable = UOp
+_apply_map_to_tensors = apply_map_to_tensors
+_READ_AS_FLOAT32 = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})
+
+
+class _TensorType(type):
+    """Gives the class itself the property ``training``."""
+
+    @property
+    def training(cls) -> bool:
+        """The context variable TRAINING: dropout and batch statistics are on."""
+        return bool(TRAINING.value)
+
+    @training.setter
+    def training(cls, value: bool) -> None:
+        TRAINING.value = int(value)
+
+
+class _NoGrad(contextlib.ContextDecorator):
+    """Accepted for older programs. Graphs are differentiated only when ``backward`` is called, so nothing has to be off."""
+
+    def __enter__(self) -> _NoGrad:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _Attributes:
+    """Gives instances a ``__dict__`` for attributes that users set, and weak references."""
+
+
+class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
+    """A multi-dimensional array whose value is computed when it is asked for.
+
+    Args:
+        data: None (0.0), a Python number, nested lists of numbers, bytes, a numpy array, a path (the file's content), or a
+            graph node.
+        device: Where the value shall live; the default device if None. Scalars live nowhere.
+        dtype: Inferred if None: any float in a list gives the default float, else any int the default int, else bool.
+        requires_grad: Accepted for older programs; sets ``is_param``.
+
+    Attributes:
+        uop: Graph node of the value.
+        grad: Gradient, filled by ``backward``; None before.
+        is_param: Whether optimizers update this tensor.
+
+    Raises:
+        ValueError: Nested lists are ragged.
+        RuntimeError: ``data`` has another type.
+        FileNotFoundError: There is no such file.
+
+    Example:
+        >>> (Tensor([[1, 2], [3, 4]]) + 1).tolist()
+        [[2, 3], [4, 5]]
+    """
+
+    __slots__ = "grad", "is_param", "uop"
+
+    uop: UOp
+    grad: Tensor | None
+    is_param: bool
+
+    # numpy leaves operators with one of its arrays on the left to us.
+    __array_ufunc__ = None
+    __array_priority__ = 1000
+
+    def __init__(
+        self, data: Any = None, device: Any = None, dtype: DTypeLike | None = None, requires_grad: bool | None = None
+    ) -> None:
+        kind = None if dtype is None else to_dtype(dtype)
+        _set_uop(self, _node_of(data, device, kind))
+        _set_grad(self, None)
+        _set_is_param(self, True if requires_grad is None else bool(requires_grad))
+        register(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name == "uop":
+            noticed(self)
+
+    # ---- hooks of the mixins ---------------------------------------------------------------------------------------------
+
+    def _apply_uop(self, fxn: Callable[..., UOp], *x: Tensor, **kwargs: Any) -> Tensor:
+        """Apply a function of nodes to the nodes of self and ``x``; the result is a new tensor."""
+        return _wrap(fxn(self.uop, *[t.uop for t in x], **kwargs))
+
+    @property
+    def _uop(self) -> UOp:
+        return self.uop
+
+    @classmethod
+    def _wrap_uop(cls, uop: UOp) -> Tensor:
+        return _wrap(uop)
+
+    def alu(self, op: Ops, *src: Tensor) -> Tensor:
+        """Apply one graph operation to self and ``src``: the entry that all elementwise methods end in."""
+        return _wrap(self.uop.alu(op, *[s.uop for s in src]))
+
+    def _mop(self, op: Ops, marg: tuple[Any, ...]) -> Tensor:
+        return _wrap(self.uop._mop(op, marg))
+
+    def _rop(self, op: Ops, axes: tuple[int, ...]) -> Tensor:
+        return _wrap(self.uop._rop(op, axes))
+
+    def cast(self, dtype: DTypeLike) -> Tensor:
+        """Convert to ``dtype``: floats are truncated to ints, ints wrap, non-zero is True.
+
+        Raises:
+            AttributeError: No dtype has that name.
+        """
+        kind = to_dtype(dtype)
+        return self if self.uop.dtype is kind else _wrap(self.uop.cast(kind))
+
+    def bitcast(self, dtype: DTypeLike) -> Tensor:
+        """Reinterpret the bits as ``dtype``; the last dim scales with the item size.
+
+        Raises:
+            DTypeError: A dtype is weak, or the last dim does not divide.
+        """
+        kind = to_dtype(dtype)
+        return self if self.uop.dtype is kind else _wrap(self.uop.bitcast(kind))
+
+    @staticmethod
+    def const(b: Any, dtype: DTypeLike | None = None) -> Tensor:
+        """Return a constant without device: a scalar, a bound Variable, or a vector from a tuple of scalars."""
+        kind = None if dtype is None else to_dtype(dtype)
+        if isinstance(b, tuple):
+            return Tensor(list(b), dtype=kind)
+        return _wrap(UOp.const(getattr(b, "uop", b), kind))
+
+    def const_like(self, b: Any, dtype: DTypeLike | None = None) -> Tensor:
+        """Return a constant of this shape and (unless given) dtype."""
+        return _wrap(self.uop.const_like(b, self.uop.dtype if dtype is None else to_dtype(dtype)))
+
+    def ufix(self, x: Any) -> Tensor:
+        """Return an operand as a tensor: numbers become constants, arrays are placed on this device.
+
+        Raises:
+            RuntimeError: ``x`` is neither a tensor, a node, a number nor an array.
+            TypeError: ``x`` is a list.
+        """
+        if type(x) is Tensor:
+            return x
+        if type(x) in _NUMBERS or isinstance(x, UOp):
+            return _wrap(UOp.const(x))
+        if isinstance(x, Tensor):
+            return x
+        if is_numpy_scalar(x):
+            return _wrap(UOp.const(x.item()))
+        if is_numpy_ndarray(x):
+            return Tensor(x, device=self.device)
+        if isinstance(x, (list, tuple)):
+            raise TypeError(f"operand is a {type(x).__name__}; write Tensor({x!r}) to make a tensor of it")
+        return _wrap(UOp.const(x))
+
+    def _set_param_flag(self, requires_grad: bool | None) -> Tensor:
+        return self if requires_grad is None else self.is_param_(requires_grad)
+
+    # ---- properties ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Sizes: ints, or symbolic ints."""
+        return self.uop.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.uop.dtype
+
+    @property
+    def device(self) -> str | tuple[str, ...] | None:
+        """Device name; None for constants and ranges, which live nowhere."""
+        return self.uop.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of dims."""
+        return len(self.uop.shape)
+
+    @property
+    def max_shape(self) -> tuple[int, ...]:
+        """Shape with symbolic sizes replaced by their maximum."""
+        return self.uop.max_shape
+
+    def max_numel(self) -> int:
+        """Product of ``max_shape``."""
+        return int(prod(self.max_shape))
+
+    def numel(self) -> Any:
+        """Number of elements."""
+        return prod(self.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """Return the shape, or the size of one dim."""
+        return self.shape if dim is None else self.shape[self._resolve_dim(dim, op="size")]
+
+    def nbytes(self) -> int:
+        """Number of elements times bytes per element.
+
+        Raises:
+            RuntimeError: The dtype is weak.
+        """
+        return int(self.numel() * self.element_size())
+
+    @property
+    def requires_grad(self) -> bool:
+        """Alias of ``is_param`` for older programs."""
+        return self.is_param
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool | None) -> None:
+        self.is_param = bool(value)
+
+    def is_param_(self, is_param: bool = True) -> Tensor:
+        """Set whether optimizers update this tensor; returns self."""
+        _set_is_param(self, bool(is_param))
+        return self
+
+    def requires_grad_(self, requires_grad: bool | None = True) -> Tensor:
+        """Alias of ``is_param_`` for older programs."""
+        return self.is_param_(bool(requires_grad))
+
+    # ---- Python's protocols ----------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        grad = "" if self.grad is None else " with grad"
+        head = f"Tensor shape={_shape_text(self.shape)} dtype={self.dtype.full_name} device={self.device}{grad}"
+        values = self._values_in_memory()
+        return f"<{head}>" if values is None else f"<{head}\n{values}>"
+
+    def _values_in_memory(self) -> str | None:
+        """Return the values as numpy prints them if they are in memory already; never computes."""
+        try:
+            if not self.uop.is_realized or not all_int(self.shape) or str(self.device).split(":")[0] in {"DISK", "NULL"}:
+                return None
+            if self.uop.contiguous_view() is None or self.dtype in _READ_AS_FLOAT32 - {dtypes.float16}:
+                return None
+            return str(_as_numpy(self.uop.buffer, self.dtype, self.shape))
+        except Exception:  # noqa: BLE001  printing must not fail, whatever state the device is in
+            return None
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return int(self.shape[0])
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "__bool__ on Tensor is not defined: its value is not computed yet; use .item() for a single element, or where()"
+        )
+
+    def __contains__(self, x: object) -> bool:
+        raise TypeError("`in` on Tensor is not defined; use (t == x).any().item()")
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            return
+        for i in range(len(self)):
+            yield self[i]
+
+    def __delitem__(self, indices: Any) -> None:
+        raise TypeError("Tensor does not support deleting items; build a new tensor, such as t[:i].cat(t[i + 1:])")
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, x: object) -> Tensor:  # type: ignore[override]
+        return self.eq(x)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    # ---- realizing -----------------------------------------------------------------------------------------------------------------
+
+    def realize(self, *lst: Tensor, do_update_stats: bool = True) -> Tensor:
+        """Compute this tensor and ``lst`` together; returns self.
+
+        Args:
+            *lst: More tensors.
+            do_update_stats: False leaves GlobalCounters untouched.
+
+        Raises:
+            RuntimeError: Tensors on several devices in one kernel, in-place writes that depend on each other in a cycle, a
+                Variable without a value.
+            MemoryError: The device has no memory left.
+        """
+        pending = [t for t in (self, *lst) if t._is_pending()]
+        if pending:
+            from tinygrad.engine.realize import run_linear
+
+            linear, var_vals = _schedule(pending)
+            run_linear(linear, var_vals, update_stats=do_update_stats)
+        return self
+
+    def _is_pending(self) -> bool:
+        return not (self.uop.is_virtual or storage_under(self.uop).op is Ops.BUFFER)
+
+    def linear_with_vars(self, *lst: Tensor) -> tuple[UOp, dict[str, int]]:
+        """Schedule this tensor and ``lst`` without running anything; they now show their result buffers.
+
+        Returns:
+            The LINEAR node of kernel calls, and the values of Variables by name.
+
+        Raises:
+            RuntimeError: A dtype is weak.
+        """
+        for t in (self, *lst):
+            if t.dtype in dtypes.weaks:
+                raise RuntimeError(f"cannot realize a weak dtype, {t.dtype}; cast to a concrete dtype first")
+        return _schedule([t for t in (self, *lst) if t._is_pending()])
+
+    def schedule_linear(self, *lst: Tensor) -> UOp:
+        """``linear_with_vars`` without Variables.
+
+        Raises:
+            AssertionError: Variables are bound.
+        """
+        linear, var_vals = self.linear_with_vars(*lst)
+        if var_vals:
+            raise AssertionError(f"schedule_linear: Variables {sorted(var_vals)} are bound; use linear_with_vars")
+        return linear
+
+    # ---- reading ---------------------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Buffer:
+        """Return a buffer that holds exactly the elements, in order."""
+        if not all_int(self.shape):
+            raise AssertionError(error_text("read", "the shape is symbolic", {"tensor": self},
+                                            hint="reduce or shrink to a static shape first"))  # fmt: skip
+        from tinygrad.engine.realize import capturing
+
+        if capturing and CAPTURING.value:
+            from tinygrad.engine.jit import JitError
+
+            raise JitError("cannot access tensor data during JIT capture; return the tensor and read it after the call")
+        source = self.cast(strong_dtype(self.dtype))
+        if source.device is None:
+            source = source.clone()
+        source.realize()
+        if source.uop.contiguous_view() is None:
+            source = source.contiguous().realize()
+        return source.uop.buffer
+
+    def data(self) -> memoryview:
+        """Return the values as a memoryview with the format of the dtype and this shape.
+
+        Raises:
+            AssertionError: Symbolic shape, or a dtype that Python has no format for (bfloat16, fp8).
+            JitError: A JIT is capturing.
+        """
+        dtype = strong_dtype(self.dtype)
+        if dtype.fmt is None or (dtype is dtypes.float16 and not _PYTHON_HAS_HALF):
+            raise AssertionError(error_text("data", f"Python has no memory format for {dtype}", {"tensor": self},
+                                            hint=".float() or .bitcast(dtypes.uint16) first"))  # fmt: skip
+        buffer = self._read()
+        raw = buffer.as_memoryview().cast("B")
+        if 0 in self.shape:
+            return memoryview(b"").cast("B").cast(dtype.fmt)
+        return raw.cast(dtype.fmt, list(self.shape))
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return the values as a numpy array of its own memory; bfloat16 and fp8 come as float32.
+
+        Raises:
+            AssertionError: Symbolic shape.
+            JitError: A JIT is capturing.
+        """
+        dtype = strong_dtype(self.dtype)
+        source = self.float() if dtype in _READ_AS_FLOAT32 - {dtypes.float16} else self
+        return _as_numpy(source._read(), strong_dtype(source.dtype), self.shape)
+
+    def tolist(self) -> Any:
+        """Return the values as nested lists, or a scalar for 0-d.
+
+        Raises:
+            AssertionError: Symbolic shape.
+            JitError: A JIT is capturing.
+        """
+        source = self.float() if self.dtype in _READ_AS_FLOAT32 else self
+        if 0 in self.shape:
+            return _empty_lists(self.shape)
+        values = source.data()
+        return values[()] if self.ndim == 0 else values.tolist()
+
+    def item(self) -> Any:
+        """Return the only element as a Python scalar.
+
+        Raises:
+            AssertionError: There is not exactly one element, or the shape is symbolic.
+            JitError: A JIT is capturing.
+        """
+        if self.numel() != 1:
+            raise AssertionError(error_text("item", f"must have one element, has {self.numel()}", {"tensor": self},
+                                            hint="use tolist() or numpy()"))  # fmt: skip
+        return self.reshape(()).tolist()
+
+    # ---- storage -------------------------------------------------------------------------------------------------------------------------
+
+    def contiguous(self, **kwargs: Any) -> Tensor:
+        """Return the value with contiguous storage of its own; self if it has that already, or can never have it."""
+        if self.uop.is_virtual or self.uop.has_buffer_identity(after_ok=True) or self.uop.op is Ops.CONTIGUOUS:
+            return self
+        return _wrap(UOp(Ops.CONTIGUOUS, self.dtype, (self.uop,)))
+
+    def contiguous_backward(self) -> Tensor:
+        """Return the same value; the gradient that flows into it gets contiguous storage."""
+        return _wrap(self.uop.contiguous_backward())
+
+    def detach(self) -> Tensor:
+        """Return the same value, cut off from gradients."""
+        return _wrap(self.uop.detach())
+
+    def clone(self, device: Any = None) -> Tensor:
+        """Return new storage, on ``device`` if given, with the same value; gradients pass through.
+
+        ``grad`` and ``is_param`` are copied.
+        """
+        where = canonicalize_device(self.device if device is None else device)
+        value = self.to(where).uop
+        copy = _wrap(new_storage(value, where))
+        copy.grad = None if self.grad is None else self.grad.clone(device)
+        return copy.is_param_(self.is_param)
+
+    def to(self, device: Any) -> Tensor:
+        """Return the value on ``device`` (None: the default device), with ``grad`` and ``is_param``; self if it is there.
+
+        Raises:
+            RuntimeError: The dtype is weak.
+        """
+        where = canonicalize_device(device)
+        if self.device is None or self.device == where:
+            return self
+        moved = _wrap(self.uop.copy_to_device(where))
+        moved.grad = None if self.grad is None else self.grad.to(where)
+        return moved.is_param_(self.is_param)
+
+    def to_(self, device: Any) -> Tensor:
+        """Move this tensor (and its ``grad``) to ``device``; returns self."""
+        moved = self.to(device)
+        if moved is not self:
+            self.uop, self.grad = moved.uop, moved.grad
+        return self
+
+    def shard(self, devices: Any, axis: int | None = None) -> Tensor:
+        """Split over devices along ``axis``. One device is ``to``.
+
+        Raises:
+            NotImplementedError: Several different devices.
+        """
+        where = canonicalize_device(devices)
+        if isinstance(where, tuple):
+            raise NotImplementedError(error_text("shard", f"tensors over several devices {where}", {"tensor": self},
+                                                 hint="use one device"))  # fmt: skip
+        if axis is not None:
+            self._resolve_dim(axis, op="shard")
+        return self.to(where)
+
+    def shard_(self, devices: Any, axis: int | None = None) -> Tensor:
+        """``shard`` in place; returns self."""
+        return self.to_(self.shard(devices, axis).device)
+
+    def shard_like(self, y: Tensor) -> Tensor:
+        """Place like ``y``."""
+        return self.to(y.device)
+
+    def replace(self, x: Tensor) -> Tensor:
+        """Make this tensor show what ``x`` shows (dtype and device may differ); returns self.
+
+        Raises:
+            AssertionError: The shapes differ.
+        """
+        if not same_shape(self.shape, x.shape):
+            raise AssertionError(error_text("replace", "the shape must stay", {"self": self, "x": x}))
+        self.uop = x.uop
+        return self
+
+    # ---- writing ----------------------------------------------------------------------------------------------------------------------------
+
+    def assign(self, x: Any) -> Tensor:
+        """Write ``x``, broadcast to this shape, into the storage of this tensor; returns self.
+
+        Views of the same storage see the new value. Reads that were made before see the old one.
+
+        Args:
+            x: Tensor, number, list or array. Numbers, lists and arrays take this dtype.
+
+        Raises:
+            ShapeError: ``x`` does not broadcast.
+            RuntimeError: Dtype or device differ.
+        """
+        value = self._written_value(x, "assign")
+        if value.uop is self.uop:
+            return self
+        if str(self.device).startswith("DISK"):
+            return self._write_to_disk(value)
+        view, node = self.uop, value.uop
+        if buffer_under(view) is not None or storage_under(view) is not view:
+            write_view(view, node)
+        elif node.device is None or buffer_under(node) is not None or node.dtype in dtypes.weaks:
+            self.uop = new_storage(node, self.device)
+        else:
+            # No storage yet, and nobody else shows this value: it is simply another value from now on.
+            self.uop = node
+        return self
+
+    def _written_value(self, x: Any, op: str) -> Tensor:
+        """Return ``x`` as a tensor of this shape, dtype and device."""
+        own = strong_dtype(self.dtype)
+        if not isinstance(x, (Tensor, UOp)):
+            x = Tensor(x, dtype=own, device=self.device)
+        value = x if isinstance(x, Tensor) else _wrap(x)
+        if value.dtype is not own:
+            if value.dtype not in dtypes.weaks or least_upper_dtype(own, value.dtype) is not own:
+                raise DTypeError(error_text(op, f"{op} dtype mismatch, {own} and {value.dtype}", {"self": self, "x": value},
+                                            hint=f"x.cast({own!r})"))  # fmt: skip
+            value = value.cast(own)
+        if None not in (self.device, value.device) and self.device != value.device:
+            raise DeviceError(error_text(op, f"{op} device mismatch, {self.device} and {value.device}",
+                                         {"self": self, "x": value}, hint=f"x.to({self.device!r})"))  # fmt: skip
+        return value._broadcast_to(self.shape)
+
+    def _write_to_disk(self, value: Tensor) -> Tensor:
+        self.uop.buffer.ensure_allocated().copyin(value._read().as_memoryview())
+        return self
+
+    # ---- gradients ---------------------------------------------------------------------------------------------------------------------------
+
+    def backward(self, gradient: Tensor | None = None) -> Tensor:
+        """Fill ``grad`` of every live float tensor in the graph of this one; existing gradients are added to.
+
+        Args:
+            gradient: Gradient flowing into this tensor, of its shape; 1.0 if it is a scalar and this is None.
+
+        Raises:
+            AssertionError: Not a scalar and no gradient, or its shape differs.
+            RuntimeError: Not a float tensor.
+
+        Example:
+            >>> x = Tensor([3.0])
+            >>> _ = (x * x).sum().backward()
+            >>> x.grad.tolist()
+            [6.0]
+        """
+        if not dtypes.is_float(self.dtype):
+            raise DTypeError(error_text("backward", f"only float Tensors have gradient, this one is {self.dtype}", {"tensor": self}))
+        root_grad = root_gradient(self, gradient)
+        reached = _undetached(self.uop)
+        wanted = [
+            t for t in live_tensors() if t.uop in reached and dtypes.is_float(t.dtype) and not t.uop.is_virtual
+        ]  # fmt: skip
+        found = compute_gradient(self.uop, root_grad, dict.fromkeys(t.uop for t in wanted))
+        for t in wanted:
+            grad = found[t.uop] if t.uop in found else t.uop.const_like(0)
+            t._add_gradient(_wrap(grad))
+        return self
+
+    def _add_gradient(self, grad: Tensor) -> None:
+        if self.grad is None:
+            self.grad = grad
+        elif self.grad.uop.is_realized:
+            self.grad.assign(self.grad + grad)
+        else:
+            self.grad = self.grad + grad
+
+    @staticmethod
+    def train(mode: bool = True) -> Context:
+        """Return a context (or decorator) in which TRAINING is on."""
+        return Context(TRAINING=int(mode))
+
+    @staticmethod
+    def no_grad() -> _NoGrad:
+        """Return a context (or decorator) for code that needs no gradients. Nothing has to be switched off here."""
+        return _NoGrad()
+
+    # ---- graphs as functions -----------------------------------------------------------------------------------------------------------------
+
+    def as_param(self, slot: int) -> Tensor:
+        """Return a placeholder (PARAM ``slot``) of this shape, dtype and device for the graph given to ``call``."""
+        return _wrap(self.uop.param_like(slot))
+
+    def call(self, *lst: Tensor, fxn: Tensor | UOp, grad_fxn: Callable[..., Any] | None = None) -> Tensor:
+        """Call the graph ``fxn``, written with PARAMs, on self and ``lst``.
+
+        Args:
+            *lst: Arguments 1, 2, ...; self is argument 0.
+            fxn: The graph.
+            grad_fxn: ``grad_fxn(grad, call=node)`` returns one gradient (or None) per argument; derived if None.
+        """
+        body = fxn.uop if isinstance(fxn, Tensor) else fxn
+        return _wrap(body.call(*(t.uop for t in (self, *lst)), grad_fxn=grad_fxn).gettuple(0))
+
+    def custom_kernel(
+        self, *lst: Tensor, fxn: Callable[..., UOp], grad_fxn: Callable[..., Any] | None = None
+    ) -> list[Tensor]:
+        """Run a hand-written kernel over self and ``lst``.
+
+        Args:
+            *lst: More arguments.
+            fxn: Gets one placeholder node per tensor and returns the kernel's SINK.
+            grad_fxn: ``grad_fxn(grad, call)`` returns one gradient (or None) per argument.
+
+        Returns:
+            The same tensors, ordered after the kernel: those that it writes hold its results.
+
+        Raises:
+            AssertionError: A shape is symbolic.
+        """
+        nodes = [t.contiguous().uop for t in (self, *lst)]
+        kernel = fxn(*[u.placeholder_like(i) for i, u in enumerate(nodes)])
+        call = kernel.call(*nodes, grad_fxn=grad_fxn)
+        results = []
+        for node in nodes:
+            storage = storage_under(node)
+            after, view = storage.after(call), []
+            u = node
+            while u is not storage:
+                view.append(u)
+                u = u.src[0]
+            for step in reversed(view):
+                after = after._mop(step.op, step.marg)
+            results.append(_wrap(after))
+        return results
+
+    def callify(self, *lst: Tensor) -> Tensor:
+        """Turn the pending graph of self and ``lst`` into one call node without running it; returns self."""
+        tensors = [t for t in (self, *lst) if t._is_pending()]
+        roots = UOp.sink(*(t.uop for t in tensors))
+        leaves = [u for u in roots.toposort() if u.op is Ops.BUFFER]
+        body = roots.substitute({u: u.param_like(i) for i, u in enumerate(leaves)}, walk=True)
+        call = UOp.maketuple(*body.src).call(*leaves)
+        for i, t in enumerate(tensors):
+            t.uop = call.gettuple(i)
+        return self
+
+    # ---- memory from outside ---------------------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_blob(ptr: int, shape: tuple[int, ...], dtype: DTypeLike | None = None, device: Any = None) -> Tensor:
+        """Wrap memory at address ``ptr`` without copying or owning it; it must outlive the tensor.
+
+        Raises:
+            AssertionError: Several devices.
+        """
+        where = canonicalize_device(device)
+        if not isinstance(where, str):
+            raise AssertionError(f"from_blob: one device expected, got {where}")
+        kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+        buffer = Buffer(where, int(prod(shape)), kind).allocate(external_ptr=ptr)
+        return _wrap(UOp.from_buffer(buffer).reshape(tuple(shape)))
+
+    @staticmethod
+    def from_url(url: str, gunzip: bool = False, **kwargs: Any) -> Tensor:
+        """Download (cached) and return a uint8 tensor over the file; keywords go to the constructor."""
+        from tinygrad.helpers import fetch
+
+        return Tensor(fetch(url, gunzip=gunzip), **kwargs)
+
+
+def _add_in_place_operators() -> None:
+    def make(name: str) -> Callable[[Tensor, Any], Tensor]:
+        operator = getattr(Tensor, f"__{name}__")
+
+        def run(self: Tensor, x: Any) -> Tensor:
+            return self.assign(operator(self, x))
+
+        run.__name__, run.__qualname__ = f"__i{name}__", f"Tensor.__i{name}__"
+        run.__doc__ = f"``assign`` of ``__{name}__``."
+        return run
+
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"):
+        setattr(Tensor, f"__i{name}__", make(name))
+
+
+_add_in_place_operators()
+
+_NUMBERS = frozenset({int, float, bool})
+_PYTHON_HAS_HALF = sys.version_info >= (3, 12)
+_set_uop, _set_grad, _set_is_param = (Tensor.__dict__[name].__set__ for name in ("uop", "grad", "is_param"))
+
+
+def _wrap(uop: UOp) -> Tensor:
+    """Return a new tensor around a node, without the constructor."""
+    tensor = object.__new__(Tensor)
+    _set_uop(tensor, uop)
+    _set_grad(tensor, None)
+    _set_is_param(tensor, True)
+    register(tensor)
+    return tensor
+
+
+def _schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
+    from tinygrad.schedule import create_linear_with_vars
+
+    sink = UOp.sink(*dict.fromkeys(t.uop for t in tensors))
+    linear, var_vals, becomes = create_linear_with_vars(sink)
+    apply_map_to_tensors(becomes, "realize")
+    return linear, var_vals
+
+
+def _node_of(data: Any, device: Any, dtype: DType | None) -> UOp:
+    """Return the node of whatever the constructor was given."""
+    if isinstance(data, UOp):
+        node = data if dtype is None else data.cast(dtype)
+        if device is None or node.device is None or node.device == canonicalize_device(device):
+            return node
+        return node.copy_to_device(canonicalize_device(device))
+    if data is None or isinstance(data, (int, float)):
+        return UOp.const(0.0 if data is None else data, dtype)
+    if dtype in dtypes.weaks:
+        raise RuntimeError(f"Tensor: weak dtype {dtype} cannot be stored; give a concrete dtype")
+    if isinstance(data, Path):
+        node = from_path(data, dtypes.uint8 if dtype is None else dtype)
+        return node if device is None else node.copy_to_device(canonicalize_device(device))
+    where = canonicalize_device(device)
+    if is_numpy_ndarray(data) and data.shape == () or is_numpy_scalar(data):
+        return UOp.const(data.item(), _from_np_dtype(data.dtype) if dtype is None else dtype)
+    if is_numpy_ndarray(data):
+        node = _fromnp(data)
+        moved = node if node.device == where else node.copy_to_device(where)
+        return moved if dtype is None else moved.cast(dtype)
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        node = from_python(bytes(data), dtypes.uint8 if dtype is None else dtype)
+    elif isinstance(data, (list, tuple)):
+        node = from_list(data, dtype)
+    else:
+        raise RuntimeError(
+            f"Tensor: could not infer dtype of {type(data).__name__} {data!r}; expected a number, list, bytes, numpy array, "
+            "path or node"
+        )
+    moved = node if node.device == where else node.copy_to_device(where)
+    return moved if dtype is None else moved.cast(dtype)
+
+
+def _undetached(root: UOp) -> set[UOp]:
+    """Return the nodes of the graph, not looking below DETACH (except where it states a gradient)."""
+    seen = {root}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        for source in node.src[1::2] if node.op is Ops.DETACH else node.src:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return seen
+
+
+def _as_numpy(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    if 0 in shape:
+        return np.empty(shape, _to_np_dtype(dtype))
+    return np.frombuffer(buffer.as_memoryview(), dtype=_to_np_dtype(dtype)).reshape(shape)
+
+
+def _empty_lists(shape: tuple[int, ...]) -> list[Any]:
+    return [] if shape[0] == 0 else [_empty_lists(shape[1:]) for _ in range(shape[0])]
+
+
+def _shape_text(shape: tuple[Any, ...]) -> str:
+    return str(tuple(s if isinstance(s, int) else s.render() for s in shape))
+
