@@ -55,8 +55,14 @@ def root_storage(stand_in: UOp, leaves: dict[UOp, Leaf]) -> UOp:
     return leaves[below].storage if below in leaves else below
 
 
-def build_edges(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> Edges:
-    """Return for each kernel (by position) the kernels that must run after it."""
+def build_edges(kernels: list[Kernel], leaves: dict[UOp, Leaf], only_values: bool = False) -> Edges:
+    """Return for each kernel (by position) the kernels that must run after it.
+
+    Args:
+        kernels: All kernels of the schedule.
+        leaves: What their stand-ins stand for.
+        only_values: Leave out the edges from readers to those that overwrite what they read.
+    """
     writer = {u: i for i, k in enumerate(kernels) for u in k.writes}
     edges: Edges = {i: set() for i in range(len(kernels))}
     readers: dict[UOp, list[tuple[int, set[UOp]]]] = {}
@@ -79,7 +85,7 @@ def build_edges(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> Edges:
                     for s in stores_of(arg.base):
                         if s in writer and writer[s] != i:
                             edges[writer[s]].add(i)
-    for storage, written in writers.items():
+    for storage, written in () if only_values else writers.items():
         for i, store in written:
             for reader, seen in readers.get(storage, ()):
                 if store not in seen and reader != i and i not in edges[reader]:

@@ -115,7 +115,8 @@ def clean(u: UOp, src: tuple[UOp, ...]) -> UOp:
             return split_reduce(u if src == u.src else u.replace(src=src))
         case Ops.WHERE:
             made = u if src == u.src else u.replace(src=src)
-            return _relu_of(made) or made
+            relu = _relu_of(made)
+            return made if relu is None else relu
     return u if src == u.src else u.replace(src=src)
 
 

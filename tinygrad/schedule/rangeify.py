@@ -203,17 +203,13 @@ class Rangeify:
         kernel = KernelContext(u, ranges)
         self.stored[u] = kernel
         self.contexts[u] = {}
-        for request in self.kernel_requests(u, ranges):
-            self.add_context(kernel, request)
-
-    def kernel_requests(self, u: UOp, ranges: Idxs) -> list[Request]:
-        """Return what the kernel that stores ``u`` reads first."""
-        if u.op is Ops.STORE:
-            made: list[Request] = [(u.src[1], ranges, None)]
-            if u.src[0].op is Ops.INDEX:
-                made.extend((s, aligned(s, u.src[1].shape, ranges), None) for s in u.src[0].src[1:])
-            return made
-        return self.requests_below((u, ranges, None))
+        if u.op is not Ops.STORE:
+            self.hand_down(kernel, (u, ranges, None))
+            return
+        self.add_context(kernel, (u.src[1], ranges, None))
+        if u.src[0].op is Ops.INDEX:
+            for s in u.src[0].src[1:]:
+                self.add_context(kernel, (s, aligned(s, u.src[1].shape, ranges), None))
 
     def hand_down(self, kernel: KernelContext, request: Request) -> None:
         """Pass a node's context on to its sources."""
@@ -222,7 +218,7 @@ class Rangeify:
             gather = self.gathers[u]
             self.add_context(kernel, (gather.index, gather.index_idxs(idxs), gate))
             # Where the table is read depends on data: a symbol of its own stands for that position.
-            unknown = UOp(Ops.NOOP, dtypes.weakint, (), ("gathered", u))
+            unknown = UOp.variable(f"gathered{next(self.axis_ids)}", 0, gather.size - 1)
             self.add_context(kernel, (gather.table, gather.table_idxs(idxs, unknown), gate))
             return
         for below in self.requests_below(request):
@@ -279,7 +275,7 @@ class Rangeify:
             if self.is_leaf(u):
                 values[top] = self.leaf_value(top)
                 continue
-            wanted = self.gather_requests(top) if u in self.gathers else self.requests_below(top)
+            wanted = self.wanted(top)
             missing = [r for r in wanted if r not in values]
             if missing:
                 stack.extend(missing)
@@ -287,6 +283,17 @@ class Rangeify:
             values[top] = self.combine(top, [values[r] for r in wanted])
             stack.pop()
         return values[request]
+
+    def wanted(self, request: Request) -> list[Request]:
+        """Return the values that a node's expression is made of, as far as they are known now."""
+        return self.gather_requests(request) if request[0] in self.gathers else self.requests_below(request)
+
+    def computed(self, request: Request) -> UOp:
+        """Return the expression that computes a stored node (whose plain ``value`` is a load)."""
+        while missing := [r for r in self.wanted(request) if r not in self.values]:
+            for below in missing:
+                self.value(below)
+        return self.combine(request, [self.values[r] for r in self.wanted(request)])
 
     def is_leaf(self, u: UOp) -> bool:
         """Return whether a node is read from memory or is a constant or variable."""
@@ -427,8 +434,7 @@ class Rangeify:
         kernel = self.stored[u]
         idxs = kernel.idxs
         if u.op is not Ops.STORE:
-            srcs = [self.value(r) for r in self.requests_below((u, idxs, None))]
-            value = self.combine((u, idxs, None), srcs)
+            value = self.computed((u, idxs, None))
             target = self.stand_in(u)
             return StoreNest(target, flatten_index(u.shape, idxs), None, value, kernel.ranges)
         value = self.value((u.src[1], idxs, None))

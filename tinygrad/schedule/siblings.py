@@ -75,10 +75,46 @@ def _loaded(kernel: Kernel, leaves: dict[UOp, Leaf]) -> set[UOp]:
     return {leaves[s].storage for s in kernel.loads() if s in leaves}
 
 
+class _Merger:
+    """Merges kernels pairwise while it keeps track of what depends on what."""
+
+    def __init__(self, kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> None:
+        self.kernels, self.leaves = kernels, leaves
+        self.edges = build_edges(kernels, leaves)
+        self.needs_value = build_edges(kernels, leaves, only_values=True)
+        self.reach = _reach(self.edges, len(kernels))
+
+    def independent(self, j: int, i: int) -> bool:
+        """Return whether neither kernel waits for the other.
+
+        One that only overwrites what the other reads does not count: in a shared iteration loads come before stores.
+        """
+        for a, b in ((j, i), (i, j)):
+            if not self.reach[a] >> b & 1:
+                continue
+            if b in self.needs_value[a] or any(k != b and self.reach[k] >> b & 1 for k in self.edges[a]):
+                return False
+        return True
+
+    def merge(self, j: int, i: int) -> None:
+        """Move the nests of kernel ``i`` into kernel ``j``."""
+        a, b = self.kernels[j], self.kernels[i]
+        a.nests.extend([merge_nests(a.nests, n) for n in b.nests])
+        a.writes.extend(b.writes)
+        for edges in (self.edges, self.needs_value):
+            edges[j] = (edges[j] | edges.pop(i)) - {i, j}
+            for after in edges.values():
+                if i in after:
+                    after.discard(i)
+                    after.add(j)
+            edges[j].discard(j)
+            edges[i] = set()
+        self.reach = _reach(self.edges, len(self.kernels))
+
+
 def merge_siblings(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kernel]:
     """Return the kernels with siblings merged. The graph of dependencies must have no cycle."""
-    n = len(kernels)
-    reach = _reach(build_edges(kernels, leaves), n)
+    merger = _Merger(kernels, leaves)
     groups: dict[tuple[object, ...], list[int]] = {}
     gone: set[int] = set()
     for i, kernel in enumerate(kernels):
@@ -86,18 +122,16 @@ def merge_siblings(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kerne
         if signature is None:
             continue
         mates = groups.setdefault(signature, [])
-        partner = next((j for j in mates if _can_merge(kernels, reach, leaves, j, i)), None)
+        partner = next((j for j in mates if merger.independent(j, i) and _can_merge(kernels, leaves, j, i)), None)
         if partner is None:
             mates.append(i)
             continue
-        _merge_into(kernels, reach, partner, i)
+        merger.merge(partner, i)
         gone.add(i)
     return [k for i, k in enumerate(kernels) if i not in gone]
 
 
-def _can_merge(kernels: list[Kernel], reach: list[int], leaves: dict[UOp, Leaf], j: int, i: int) -> bool:
-    if reach[j] >> i & 1 or reach[i] >> j & 1:
-        return False
+def _can_merge(kernels: list[Kernel], leaves: dict[UOp, Leaf], j: int, i: int) -> bool:
     a, b = kernels[j], kernels[i]
     if len(a.nests) + len(b.nests) > MAX_STORES:
         return False
@@ -112,15 +146,3 @@ def _can_merge(kernels: list[Kernel], reach: list[int], leaves: dict[UOp, Leaf],
     trial = Kernel("compute", a.device, [*a.nests, *(merge_nests(a.nests, n) for n in b.nests)])
     return not in_place_hazard(trial, leaves)
 
-
-def _merge_into(kernels: list[Kernel], reach: list[int], j: int, i: int) -> None:
-    a, b = kernels[j], kernels[i]
-    a.nests.extend([merge_nests(a.nests, n) for n in b.nests])
-    a.writes.extend(b.writes)
-    # What led to either now leads to both, and to all that both lead to.
-    joint = reach[j] | reach[i] | 1 << i | 1 << j
-    for k in range(len(kernels)):
-        if (reach[k] >> i | reach[k] >> j) & 1:
-            reach[k] |= joint
-    reach[j] |= reach[i]
-    reach[i] = reach[j]

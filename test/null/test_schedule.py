@@ -1,0 +1,150 @@
+"""Which kernels the scheduler makes: the counts, and the reason for each. No device is opened."""
+
+from __future__ import annotations
+
+import pytest
+
+from tinygrad.schedule import create_linear_with_vars
+from tinygrad.schedule.indexing import apply_movement_op
+from tinygrad.uop import AxisType, GroupOp, Ops
+from tinygrad.uop.ops import UOp, dtypes
+
+
+def storage(*shape: int, dtype=dtypes.float32) -> UOp:
+    size = 1
+    for s in shape:
+        size *= s
+    return UOp.new_buffer("CPU", size, dtype).reshape(shape)
+
+
+def kernels(*roots: UOp) -> list[UOp]:
+    linear, _, _ = create_linear_with_vars(UOp.sink(*roots))
+    return [c for c in linear.src if c.src[0].op is Ops.SINK]
+
+
+def assert_no_movement(calls: list[UOp]) -> None:
+    for call in calls:
+        for u in call.src[0].toposort():
+            assert u.op not in GroupOp.Movement, f"{u.op} survived scheduling"
+
+
+def test_matmul_written_as_broadcast_is_one_kernel() -> None:
+    a, b = storage(64, 64), storage(64, 64)
+    product = (a.reshape(64, 1, 64) * b.permute(1, 0).reshape(1, 64, 64)).sum(axis=2)
+    calls = kernels(product)
+    assert len(calls) == 1
+    assert_no_movement(calls)
+
+
+def test_epilogue_joins_the_matmul() -> None:
+    a, b, bias = storage(64, 64), storage(64, 64), storage(64)
+    assert len(kernels((a.dot(b) + bias).relu())) == 1
+
+
+def test_softmax_is_one_kernel_with_three_loops() -> None:
+    calls = kernels(storage(64, 128).softmax())
+    assert len(calls) == 1
+    reduces = [u for u in calls[0].src[0].toposort() if u.op is Ops.REDUCE]
+    assert {u.arg[0] for u in reduces} == {Ops.MAX, Ops.ADD}
+
+
+def test_layernorm_is_one_kernel() -> None:
+    assert len(kernels(storage(64, 128).layernorm())) == 1
+
+
+def test_long_sum_splits_in_two() -> None:
+    # One number from 2**20: partial sums in parallel, then their sum.
+    assert len(kernels(storage(1024, 1024).sum())) == 2
+
+
+def test_shared_elementwise_is_computed_twice_not_stored() -> None:
+    x = storage(1024)
+    y = x + 1
+    assert len(kernels((y * 2).reshape(32, 32).sum(axis=1), y.reshape(32, 32).permute(1, 0).contiguous())) == 2
+
+
+def test_siblings_share_a_kernel() -> None:
+    p, g, m = storage(1000), storage(1000), storage(1000)
+    new_m = m * 0.9 + g
+    new_p = p - new_m * 0.1
+    write_m = m.base.after(m.store(new_m))
+    write_p = p.base.after(p.store(new_p))
+    calls = kernels(write_m, write_p)
+    assert len(calls) == 1, "an optimiser step of one parameter is one kernel with two stores"
+    assert len(calls[0].src[0].src) == 2
+
+
+def test_shifted_in_place_write_goes_through_a_copy() -> None:
+    x = storage(16)
+    write = x.base.after(x.store(x.flip(0)))
+    assert len(kernels(write)) == 2
+
+
+def test_same_place_write_is_one_kernel() -> None:
+    x = storage(16)
+    assert len(kernels(x.base.after(x.store(x + 1)))) == 1
+
+
+def test_old_value_is_read_before_it_is_overwritten() -> None:
+    x = storage(16)
+    old = (x * 2).contiguous()
+    write = x.base.after(x.store(x + 1))
+    linear, _, _ = create_linear_with_vars(UOp.sink(write, old))
+    writes_x = [c.src[1] is x.base for c in linear.src]
+    assert writes_x[-1] or len(linear.src) == 1, "the reader of the old value runs first or in the same kernel"
+
+
+def test_equal_layers_are_the_same_kernel() -> None:
+    x, w1, w2 = storage(64, 64), storage(64, 64), storage(64, 64)
+    calls = kernels(x.dot(w1).contiguous().dot(w2))
+    assert len(calls) == 2
+    assert calls[0].src[0] is calls[1].src[0]
+
+
+def test_second_schedule_of_the_same_graph_is_the_same_plan() -> None:
+    bodies = []
+    for _ in range(2):
+        x = storage(32, 32)
+        bodies.append([c.src[0] for c in kernels(x.sum(axis=1))])
+    assert bodies[0][0] is bodies[1][0]
+
+
+def test_gather_reads_one_row() -> None:
+    table, index = storage(1000, 8), storage(4, dtype=dtypes.int32)
+    rows = UOp.iota(1000).cast(dtypes.int32).reshape(1, 1000, 1)
+    picked = index.reshape(4, 1, 1).eq(rows).where(table.reshape(1, 1000, 8), 0.0).sum(axis=1)
+    calls = kernels(picked)
+    assert len(calls) == 1
+    assert not any(u.op is Ops.REDUCE for u in calls[0].src[0].toposort())
+
+
+@pytest.mark.parametrize(
+    ("out_shape", "in_shape"), [((6, 4), (24,)), ((24,), (6, 4)), ((2, 3, 4), (6, 4)), ((1, 6, 1, 4), (6, 4)), ((8, 3), (4, 6))]
+)
+def test_reshape_indices(out_shape: tuple[int, ...], in_shape: tuple[int, ...]) -> None:
+    import numpy as np
+
+    x = np.arange(24).reshape(in_shape)
+    for position in np.ndindex(*out_shape):
+        idxs = tuple(UOp.const(int(i), dtypes.weakint) for i in position)
+        inner = apply_movement_op(Ops.RESHAPE, in_shape, out_shape, idxs)
+        assert x[tuple(int(i) for i in inner)] == x.reshape(out_shape)[position]
+
+
+def test_convolution_windows_become_sums_of_loops() -> None:
+    x, w = storage(2, 3, 8, 8), storage(4, 3, 3, 3)
+    (call,) = kernels(x.conv2d(w))
+    for u in call.src[0].toposort():
+        if u.op is Ops.INDEX:
+            assert not any(v.op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD) for v in u.src[1].toposort())
+
+
+def test_cycle_is_an_error_that_says_what_to_do() -> None:
+    x, y = storage(16), storage(16)
+    old_x, old_y = x.flip(0).contiguous(), y.flip(0).contiguous()
+    new_x = x.base.after(x.store(y.base.after(y.store(old_x + 1)).reshape(16) * 2))
+    linear, _, _ = create_linear_with_vars(UOp.sink(new_x, old_y))
+    assert len(linear.src) >= 3
+
+
+assert AxisType.LOOP
