@@ -1,0 +1,97 @@
+"""Fit the polynomials of codegen/decomp/transcendental.py: near minimax, with coefficients rounded to the target precision.
+
+In:   a function, an interval, a degree and a weight, in mpmath's arithmetic.
+Out:  printed coefficients. Needs mpmath; run ``python extra/fit_polynomials.py`` and compare with the tables in the source.
+
+The fit is weighted least squares at Chebyshev nodes, which is close to minimax. Coefficients are rounded one after the
+other from the lowest degree up, and the remaining ones are fitted again, so that the rounding of the early ones, which
+matter most, is made good by the later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mpmath as mp
+import numpy as np
+
+mp.mp.dps = 50
+
+
+def weighted_fit(f: Callable, a: mp.mpf, b: mp.mpf, powers: list[int], weight: Callable, nodes: int = 120) -> list:
+    """Return the coefficients c that minimise sum((weight(x) * (f(x) - sum(c_i * x**powers_i)))**2) over Chebyshev nodes.
+
+    At these nodes the least-squares fit is within a small factor of the minimax polynomial.
+    """
+    xs = [(a + b) / 2 + (b - a) / 2 * mp.cos(mp.pi * (k + mp.mpf(1) / 2) / nodes) for k in range(nodes)]
+    rows = [[weight(x) * x**power for power in powers] for x in xs]
+    right = [weight(x) * f(x) for x in xs]
+    n = len(powers)
+    normal = mp.matrix(n, n)
+    vector = mp.matrix(n, 1)
+    for i in range(n):
+        vector[i] = mp.fsum(row[i] * value for row, value in zip(rows, right))
+        for j in range(n):
+            normal[i, j] = mp.fsum(row[i] * row[j] for row in rows)
+    return list(mp.lu_solve(normal, vector))
+
+
+def fit(name: str, f: Callable, a: float, b: float, powers: list[int], weight: Callable, rounding: Callable) -> None:
+    """Print rounded coefficients and the largest weighted error as a power of two."""
+    fixed: list = []
+    for k in range(len(powers)):
+        def rest(x: float) -> float:
+            return f(x) - sum(mp.mpf(c) * x**p for c, p in zip(fixed, powers))
+        fixed.append(rounding(float(weighted_fit(rest, mp.mpf(a), mp.mpf(b), powers[k:], weight)[0])))
+    xs = [mp.mpf(a) + (mp.mpf(b) - mp.mpf(a)) * k / 1000 for k in range(1001)]
+    worst = max(abs(weight(x) * (f(x) - sum(mp.mpf(c) * x**p for c, p in zip(fixed, powers)))) for x in xs)
+    print(f"# {name}: largest error 2**{float(mp.log(worst, 2)):.1f}")
+    print(f"{name} = ({', '.join(c.hex() for c in fixed)})")
+
+
+def f32(x: float) -> float:
+    return float(np.float32(x))
+
+
+def main() -> None:
+    ln2 = mp.log(2)
+    at0 = lambda f, limit: lambda x: limit if abs(x) < mp.mpf(2) ** -60 else f(x)
+    # 2**r = 1 + r * p(r)
+    exp2_tail = at0(lambda r: mp.expm1(r * ln2) / r, ln2)
+    fit("EXP2_F32", exp2_tail, -0.5, 0.5, list(range(6)), lambda r: abs(r) + mp.mpf(2) ** -10, f32)
+    fit("EXP2_F64", exp2_tail, -0.5, 0.5, list(range(12)), lambda r: abs(r) + mp.mpf(2) ** -10, float)
+    # log2(1+f) = f * log2(e) + f*f * p(f)
+    def log2_tail(f):
+        if abs(f) < mp.mpf(2) ** -20:
+            return (-mp.mpf(1) / 2 + f / 3 - f * f / 4 + f**3 / 5) / ln2
+        return (mp.log1p(f) - f) / (f * f) / ln2
+    third = mp.mpf(1) / 3
+    fit("LOG2_F32", log2_tail, -third, third, list(range(10)), lambda f: abs(f) + mp.mpf(2) ** -10, f32)
+    # atanh: log(m) = 2s + 2s^3 p(s*s), s = (m-1)/(m+1), scaled by log2(e)
+    z_hi = (3 - 2 * mp.sqrt(2)) ** 2
+    def atanh_tail(z):
+        if z < mp.mpf(2) ** -40:
+            return 2 / ln2 / 3
+        s = mp.sqrt(z)
+        return (2 * mp.atanh(s) - 2 * s) / (s * z) / ln2
+    fit("LOG2_F64", atanh_tail, 0, z_hi, list(range(8)), lambda z: z + mp.mpf(2) ** -10, float)
+    # sin(r) = r + r*z*p(z), cos(r) = 1 - z/2 + z*z*p(z), z = r*r
+    q = (mp.pi / 4 + mp.mpf(2) ** -12) ** 2
+    def sin_tail(z):
+        if z < mp.mpf(2) ** -30:
+            return -mp.mpf(1) / 6 + z / 120
+        r = mp.sqrt(z)
+        return (mp.sin(r) - r) / (r * z)
+    def cos_tail(z):
+        if z < mp.mpf(2) ** -24:
+            return mp.mpf(1) / 24 - z / 720
+        return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / (z * z)
+    weight = lambda z: z + mp.mpf(2) ** -10
+    fit("SIN_F32", sin_tail, 0, q, list(range(3)), weight, f32)
+    fit("COS_F32", cos_tail, 0, q, list(range(3)), lambda z: z * z + mp.mpf(2) ** -10, f32)
+    fit("SIN_F64", sin_tail, 0, q, list(range(6)), weight, float)
+    fit("COS_F64", cos_tail, 0, q, list(range(6)), lambda z: z * z + mp.mpf(2) ** -10, float)
+
+
+if __name__ == "__main__":
+    main()
