@@ -33,11 +33,8 @@ from tinygrad.uop.alu import exec_alu
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.records import KernelInfo, ParamArg
 
-NUMPY = {
-    dtypes.bool: np.bool_, dtypes.int8: np.int8, dtypes.uint8: np.uint8, dtypes.int16: np.int16, dtypes.uint16: np.uint16,
-    dtypes.int32: np.int32, dtypes.uint32: np.uint32, dtypes.int64: np.int64, dtypes.uint64: np.uint64,
-    dtypes.float16: np.float16, dtypes.float32: np.float32, dtypes.float64: np.float64,
-}  # fmt: skip
+_SAME_NAMES = "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64"
+NUMPY = {dtypes.bool: np.bool_, **{getattr(dtypes, name): getattr(np, name) for name in _SAME_NAMES.split()}}
 INTS = [d for d in NUMPY if dtypes.is_int(d)]
 FLOATS = [dtypes.float16, dtypes.float32, dtypes.float64]
 
@@ -143,7 +140,9 @@ def memory(array: np.ndarray) -> CPUMemory:
     return CPUMemory(array.ctypes.data, array.nbytes, array)
 
 
-def run(uops: Sequence[UOp], *arrays: np.ndarray, renderer: Renderer | None = None, n: int = 1, vals: Sequence[int] = ()) -> None:
+def run(
+    uops: Sequence[UOp], *arrays: np.ndarray, renderer: Renderer | None = None, n: int = 1, vals: Sequence[int] = ()
+) -> None:
     build(uops, renderer)(*map(memory, arrays), global_size=(n, 1, 1), vals=vals)
 
 
@@ -152,10 +151,13 @@ def assert_same(got: np.ndarray, want: np.ndarray, operands: Sequence[Any]) -> N
     both_nan = (got != got) & (want != want)
     bits = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[got.itemsize]
     wrong = np.flatnonzero((got.view(bits) != want.view(bits)) & ~both_nan)
-    assert not len(wrong), f"{len(wrong)} wrong, first: {[x[wrong[0]] for x in operands]} gives {got[wrong[0]]}, not {want[wrong[0]]}"
+    assert not len(wrong), (
+        f"{len(wrong)} wrong, first: {[x[wrong[0]] for x in operands]} gives {got[wrong[0]]}, not {want[wrong[0]]}"
+    )
 
 
 # ---- values of every operation
+
 
 def samples(dtype: DType) -> np.ndarray:
     rng = np.random.default_rng(1)
@@ -181,7 +183,11 @@ def pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
 
 
 BINARY = [
-    *((op, d) for op in (Ops.ADD, Ops.MUL, Ops.SUB, Ops.MAX, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ) for d in [*INTS, *FLOATS]),
+    *(
+        (op, d)
+        for op in (Ops.ADD, Ops.MUL, Ops.SUB, Ops.MAX, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
+        for d in [*INTS, *FLOATS]
+    ),
     *((op, d) for op in (Ops.XOR, Ops.OR, Ops.AND) for d in [*INTS, dtypes.bool]),
     *((op, d) for op in (Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR) for d in INTS),
     *((op, dtypes.bool) for op in (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.MAX, Ops.ADD, Ops.MUL)),
@@ -217,7 +223,10 @@ def test_binary_operation(op: Ops, dtype: DType, lanes: int) -> None:
     assert_same(zero_sign_free(op, got), zero_sign_free(op, want), (x, y))
 
 
-UNARY = [*((op, d) for op in (Ops.NEG, Ops.TRUNC, Ops.SQRT, Ops.RECIPROCAL) for d in FLOATS), *((Ops.NEG, d) for d in INTS)]
+UNARY = [
+    *((op, d) for op in (Ops.NEG, Ops.TRUNC, Ops.SQRT, Ops.RECIPROCAL) for d in FLOATS),
+    *((Ops.NEG, d) for d in INTS),
+]
 
 
 @pytest.mark.parametrize("lanes", [1, 16])
@@ -234,7 +243,15 @@ def cast_samples(source: DType) -> np.ndarray:
     x = pairs(source)[0]
     if source in (dtypes.float32, dtypes.float64):
         edges = [2.0**k + s for k in (7, 8, 15, 16, 31, 32, 63, 64) for s in (-1, 0, 1)]
-        halves = [1.0009765625, 1.00048828125, 1.000488281250001, 65519.99999999, 65520.0, 2.0**-25, 2.0**-25 * 1.0000001]
+        halves = [
+            1.0009765625,
+            1.00048828125,
+            1.000488281250001,
+            65519.99999999,
+            65520.0,
+            2.0**-25,
+            2.0**-25 * 1.0000001,
+        ]
         extra = np.array([s * e for e in edges for s in (1, -1)] + halves).astype(NUMPY[source])
         x = np.concatenate([x, extra])
         x = np.resize(x, -(-len(x) // 16) * 16)
@@ -254,8 +271,9 @@ def test_casts_to_all_dtypes(source: DType, lanes: int) -> None:
 
 def test_c_renderer_agrees_with_llvm() -> None:
     clang = clang_renderer()
-    for op, dtype in ((Ops.ADD, dtypes.int8), (Ops.MAX, dtypes.float32), (Ops.CDIV, dtypes.int32), (Ops.CMOD, dtypes.uint64),
-                      (Ops.SHL, dtypes.int16), (Ops.SHR, dtypes.int64), (Ops.MUL, dtypes.float16), (Ops.CMPLT, dtypes.float64)):  # fmt: skip
+    integer = [(Ops.ADD, dtypes.int8), (Ops.CDIV, dtypes.int32), (Ops.CMOD, dtypes.uint64), (Ops.SHL, dtypes.int16)]
+    floating = [(Ops.MAX, dtypes.float32), (Ops.MUL, dtypes.float16), (Ops.CMPLT, dtypes.float64)]
+    for op, dtype in [*integer, (Ops.SHR, dtypes.int64), *floating]:
         x, y = pairs(dtype)
         y = np.abs(y) if op in (Ops.SHL, Ops.SHR) else y
         out = dtypes.bool if op is Ops.CMPLT else dtype
@@ -271,7 +289,9 @@ def test_c_renderer_casts() -> None:
     for source in (dtypes.float64, dtypes.float16, dtypes.int32, dtypes.bool):
         x = cast_samples(source)
         for dtype in (dtypes.int8, dtypes.int32, dtypes.uint32, dtypes.uint64, dtypes.float16, dtypes.bool):
-            want = np.array([truncate[dtype](float(v) if dtypes.is_float(dtype) else v) for v in x.tolist()], NUMPY[dtype])
+            want = np.array(
+                [truncate[dtype](float(v) if dtypes.is_float(dtype) else v) for v in x.tolist()], NUMPY[dtype]
+            )
             got = np.zeros_like(want)
             run(elementwise(Ops.CAST, dtype, (source,), len(x), 1), got, x, renderer=clang)
             assert_same(got, want, (x,))
@@ -363,7 +383,9 @@ def test_gated_store(renderer: Renderer) -> None:
     assert got.tolist() == [k if k % 3 else -1 for k in range(10)]
 
 
-@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int64, dtypes.uint8, dtypes.bool], ids=lambda d: d.full_name)
+@pytest.mark.parametrize(
+    "dtype", [dtypes.float32, dtypes.float16, dtypes.int64, dtypes.uint8, dtypes.bool], ids=lambda d: d.full_name
+)
 def test_gather_and_scatter(dtype: DType, renderer: Renderer) -> None:
     order = np.array([3, 0, 7, 7, 1, 2, 5, 4], np.int64)
     lanes = load(param(2, dtypes.int64, 8), const(0), 8)
@@ -396,7 +418,9 @@ def test_scratch_memory(renderer: Renderer) -> None:
     i, j = loop(8, 0), loop(8, 1)
     fill = end(store(at(scratch, i), load(param(1, dtypes.int32, 8), i)), i)
     backwards = add(const(7), mul(j, const(-1)))
-    copy = end(store(at(param(0, dtypes.int32, 8), j), load(UOp(Ops.AFTER, dtypes.int32, (scratch, fill)), backwards)), j)
+    copy = end(
+        store(at(param(0, dtypes.int32, 8), j), load(UOp(Ops.AFTER, dtypes.int32, (scratch, fill)), backwards)), j
+    )
     x, got = np.arange(8, dtype=np.int32), np.zeros(8, np.int32)
     run(program(fill, copy), got, x, renderer=renderer)
     np.testing.assert_array_equal(got, x[::-1])
@@ -410,14 +434,17 @@ def test_shuffles(renderer: Renderer) -> None:
     same = UOp(Ops.STACK, dtypes.float32, tuple(take(a, i) for i in range(4)))
     out = param(0, dtypes.float32, 16)
     x, y, got = np.arange(4, dtype=np.float32), np.arange(10, 14, dtype=np.float32), np.zeros(16, np.float32)
-    run(program(store(at(out, const(0)), interleaved), store(at(out, const(8)), mixed), store(at(out, const(12)), same)),
-        got, x, y, renderer=renderer)  # fmt: skip
+    stores = [store(at(out, const(i)), value) for i, value in ((0, interleaved), (8, mixed), (12, same))]
+    run(program(*stores), got, x, y, renderer=renderer)  # fmt: skip
     assert got.tolist() == [0, 10, 1, 11, 2, 12, 3, 13, 3, 9, 10, 3, 0, 1, 2, 3]
 
 
 def test_transpose_of_four_vectors(renderer: Renderer) -> None:
     rows = [load(param(1, dtypes.float32, 16), const(4 * r), 4) for r in range(4)]
-    columns = [UOp(Ops.STACK, dtypes.float32, tuple(UOp(Ops.INDEX, dtypes.float32, (r, const(c))) for r in rows)) for c in range(4)]
+    columns = [
+        UOp(Ops.STACK, dtypes.float32, tuple(UOp(Ops.INDEX, dtypes.float32, (r, const(c))) for r in rows))
+        for c in range(4)
+    ]
     out = param(0, dtypes.float32, 16)
     x, got = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
     run(program(*(store(at(out, const(4 * c)), column) for c, column in enumerate(columns))), got, x, renderer=renderer)
@@ -441,7 +468,9 @@ def reduction(op: Ops, dtype: DType, n: int | UOp, size: int, start: Any, width:
 
 
 @pytest.mark.parametrize("width", [1, 8])
-@pytest.mark.parametrize(("op", "start", "function"), [(Ops.ADD, 0, np.sum), (Ops.MUL, 1, np.prod), (Ops.MAX, -100, np.max)])
+@pytest.mark.parametrize(
+    ("op", "start", "function"), [(Ops.ADD, 0, np.sum), (Ops.MUL, 1, np.prod), (Ops.MAX, -100, np.max)]
+)
 def test_reduction(op: Ops, start: Any, function: Any, width: int, renderer: Renderer) -> None:
     for dtype in (dtypes.int32, dtypes.float32):
         x = np.array([1, -2, 3, 1, 2, -1, 1, 2] * 3, NUMPY[dtype])
@@ -502,7 +531,9 @@ def test_registers_across_a_branch(renderer: Renderer) -> None:
     s1 = store(count, add(read(count, s0, i, branch), const(1, dtypes.int32)))
     close = UOp(Ops.ENDIF, dtypes.void, (branch, s1))
     done = end(close, i)
-    uops = program(s0, i, value, branch, s1, close, done, store(at(param(0, dtypes.int32, 1), const(0)), read(count, done)))
+    uops = program(
+        s0, i, value, branch, s1, close, done, store(at(param(0, dtypes.int32, 1), const(0)), read(count, done))
+    )
     x, got = np.arange(10, dtype=np.int32), np.zeros(1, np.int32)
     run(uops, got, x, renderer=renderer)
     assert got[0] == 5
@@ -526,7 +557,9 @@ def slow_rows(rows: int, cols: int) -> list[UOp]:
     r, k = loop(rows, 0, AxisType.THREAD), loop(cols, 1, AxisType.REDUCE)
     acc = register(0, dtypes.float32)
     begin = store(acc, const(0.0, dtypes.float32))
-    step = store(acc, add(read(acc, begin, k), load(param(1, dtypes.float32, rows * cols), add(mul(r, const(cols)), k))))
+    step = store(
+        acc, add(read(acc, begin, k), load(param(1, dtypes.float32, rows * cols), add(mul(r, const(cols)), k)))
+    )
     done = end(step, k)
     out = store(at(param(0, dtypes.float32, rows), r), read(acc, done))
     return program(r, begin, done, out, end(out, r), name="rows")
@@ -659,7 +692,13 @@ def check():
 
 
 def run_script(body: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-W", "error::RuntimeWarning", "-c", SCRIPT + body], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", SCRIPT + body],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -774,13 +813,19 @@ def test_external_memory() -> None:
 def test_loader_refuses_what_it_cannot_load() -> None:
     with pytest.raises(ElfError, match="not a 64-bit little-endian ELF object"):
         LoadedObject(b"MZ" + bytes(100))
-    code = LLVMRenderer().compiler.compile("define void @f() {\n call void @no_such_function()\n ret void\n}\ndeclare void @no_such_function()")
+    code = LLVMRenderer().compiler.compile(
+        "define void @f() {\n call void @no_such_function()\n ret void\n}\ndeclare void @no_such_function()"
+    )
     with pytest.raises(ElfError, match="calls no_such_function"):
         LoadedObject(code)
 
 
 def test_calls_into_the_c_library() -> None:
-    ir = "define double @f(double %x) {\n %y = call double @fmod(double %x, double 3.0)\n ret double %y\n}\ndeclare double @fmod(double, double)"
+    ir = """define double @f(double %x) {
+ %y = call double @fmod(double %x, double 3.0)
+ ret double %y
+}
+declare double @fmod(double, double)"""
     code = LoadedObject(LLVMRenderer().compiler.compile(ir))
     assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code.functions["f"])(10.0) == 1.0
 
@@ -789,7 +834,10 @@ def test_malformed_source_is_a_compile_error() -> None:
     with pytest.raises(CompileError, match="does not parse"):
         LLVMRenderer().compiler.compile("define void @f( {")
     with pytest.raises(CompileError, match="dominate"):
-        LLVMRenderer().compiler.compile("define float @f(float %x) {\n %b = fadd float %a, %x\n br label %c\nc:\n %a = fadd float %x, %x\n ret float %a\n}")
+        LLVMRenderer().compiler.compile(
+            "define float @f(float %x) {\n %b = fadd float %a, %x\n br label %c\nc:\n %a = fadd float %x, %x\n "
+            "ret float %a\n}"
+        )
     with pytest.raises(CompileError, match="error"):
         clang_renderer().compiler.compile("void f( {")
 

@@ -1,10 +1,10 @@
 """C and its relatives.
 
 In:   the linear program of one kernel.
-Out:  C-like source text. ``CStyleLanguage`` is the configurable base (OpenCL, CUDA, Metal derive from it); ``ClangRenderer``
-      writes C for CPUs with the same signature as the LLVM renderer.
-Why:  a vector value is written as one scalar variable per lane, so every compiler takes it; C compilers find the vectors
-      again, and GPUs do not need them.
+Out:  C-like source text. ``CStyleLanguage`` is the configurable base (OpenCL, CUDA, Metal derive from it);
+      ``ClangRenderer`` writes C for CPUs with the same signature as the LLVM renderer.
+Why:  a vector value is written as one scalar variable per lane, so every compiler takes it; C compilers find the
+      vectors again, and GPUs do not need them.
 """
 
 from __future__ import annotations
@@ -196,7 +196,9 @@ class CStyleLanguage(Renderer):
         body = _Body(self, uops)
         name, lines = body.lines()
         buffers, variables = kernel_arguments(uops)
-        bufs = [(f"data{u.arg.slot}", u.dtype, True) for u in buffers] + [(u.arg.name, u.dtype, False) for u in variables]
+        bufs = [(f"data{u.arg.slot}", u.dtype, True) for u in buffers] + [
+            (u.arg.name, u.dtype, False) for u in variables
+        ]
         return self.render_kernel(name, lines, bufs, uops)
 
 
@@ -248,48 +250,49 @@ class _Body:
         return texts * n if len(texts) == 1 else texts
 
     def statement(self, u: UOp) -> None:
-        match u.op:
-            case Ops.NOOP | Ops.GROUP | Ops.AFTER | Ops.CONST:
-                pass
-            case Ops.PARAM:
-                self.values[u] = [u.arg.name if u.arg.addrspace is AddrSpace.ALU else f"data{u.arg.slot}"]
-            case Ops.BUFFER:
-                self._buffer(u)
-            case Ops.SPECIAL:
-                axis = int(u.arg[-1])
-                self.define(u, [self.language.code_for_workitem[u.arg[0]](axis)])
-            case Ops.STACK:
-                self.values[u] = [self.value(s)[0] for s in u.src]
-            case Ops.INDEX:
-                if u not in self.arrays and u.src[0].without_after.op not in (Ops.PARAM, Ops.BUFFER):
-                    self.values[u] = [self.value(u.src[0])[u.src[1].arg]]
-            case Ops.LOAD:
-                self._load(u)
-            case Ops.STORE:
-                self._store(u)
-            case Ops.CAST:
-                self.define(u, [self.language.render_cast(x, u.src[0].dtype, u.dtype) for x in self.value(u.src[0])])
-            case Ops.BITCAST:
-                self.define(u, [self.language.render_bitcast(x, u.src[0].dtype, u.dtype) for x in self.value(u.src[0])])
-            case Ops.REDUCE:
-                self._horizontal(u)
-            case Ops.RANGE | Ops.END | Ops.IF | Ops.ENDIF:
-                self._control(u)
-            case Ops.BARRIER:
-                self.put(self.language.barrier)
-            case Ops.CUSTOM | Ops.CUSTOMI:
-                text = str(u.arg).format(*(self.value(s)[0] for s in u.src))
-                if u.op is Ops.CUSTOMI:
-                    self.values[u] = [text]
-                else:
-                    self.put(text)
-            case _ if u.op in self.language.code_for_op:
-                code, n = self.language.code_for_op[u.op], lanes_of(u)
-                kind = u.src[1].dtype if u.op is Ops.WHERE else u.src[0].dtype
-                operands = zip(*(self.lanes(s, n) for s in u.src), strict=True)
-                self.define(u, [code(*operand, dtype=kind) for operand in operands])
-            case _:
-                raise CompileError(f"{type(self.language).__name__}: {u.op} on {u.dtype} must be lowered before rendering")
+        method = _STATEMENTS.get(u.op)
+        if method is not None:
+            method(self, u)
+        elif u.op in self.language.code_for_op:
+            code, n = self.language.code_for_op[u.op], lanes_of(u)
+            kind = u.src[1].dtype if u.op is Ops.WHERE else u.src[0].dtype
+            operands = zip(*(self.lanes(s, n) for s in u.src), strict=True)
+            self.define(u, [code(*operand, dtype=kind) for operand in operands])
+        else:
+            raise CompileError(f"{type(self.language).__name__}: {u.op} on {u.dtype} must be lowered before rendering")
+
+    def _nothing(self, u: UOp) -> None:
+        pass
+
+    def _param(self, u: UOp) -> None:
+        self.values[u] = [u.arg.name if u.arg.addrspace is AddrSpace.ALU else f"data{u.arg.slot}"]
+
+    def _special(self, u: UOp) -> None:
+        self.define(u, [self.language.code_for_workitem[u.arg[0]](int(u.arg[-1]))])
+
+    def _stack(self, u: UOp) -> None:
+        self.values[u] = [self.value(s)[0] for s in u.src]
+
+    def _index(self, u: UOp) -> None:
+        # An address is written by the access that uses it; a lane of a vector is a variable already.
+        if u.src[0].without_after.op not in (Ops.PARAM, Ops.BUFFER):
+            self.values[u] = [self.value(u.src[0])[u.src[1].arg]]
+
+    def _cast(self, u: UOp) -> None:
+        convert = self.language.render_cast if u.op is Ops.CAST else self.language.render_bitcast
+        self.define(u, [convert(x, u.src[0].dtype, u.dtype) for x in self.value(u.src[0])])
+
+    def _barrier(self, u: UOp) -> None:
+        self.put(self.language.barrier)
+
+    def _custom(self, u: UOp) -> None:
+        text = str(u.arg).format(*(self.value(s)[0] for s in u.src))
+        if u.op is Ops.CUSTOMI:
+            self.values[u] = [text]
+        elif u.dtype is dtypes.void:
+            self.put(text)
+        else:
+            self.define(u, [text])
 
     def _buffer(self, u: UOp) -> None:
         size = int(u.arg.shape[0]) if u.arg.shape else 1
@@ -326,7 +329,11 @@ class _Body:
 
     def _store(self, u: UOp) -> None:
         target = u.src[0]
-        n = lanes_of(u.src[1]) if target.op is not Ops.INDEX else max(lanes_of(u.src[1]), len(self.value(target.src[1])))
+        n = (
+            lanes_of(u.src[1])
+            if target.op is not Ops.INDEX
+            else max(lanes_of(u.src[1]), len(self.value(target.src[1])))
+        )
         places = self._elements(target, n) if target.op is Ops.INDEX else self.value(target)
         gate = self.lanes(u.src[2], n) if len(u.src) > 2 else None
         for i, (place, text) in enumerate(zip(places, self.lanes(u.src[1], n), strict=True)):
@@ -356,6 +363,24 @@ class _Body:
             for _ in range(len(u.src) - 1 if u.op is Ops.END else 1):
                 self.indent -= 1
                 self.put("}")
+
+
+_STATEMENTS: dict[Ops, Callable[[_Body, UOp], None]] = {
+    **dict.fromkeys((Ops.NOOP, Ops.GROUP, Ops.AFTER, Ops.CONST), _Body._nothing),
+    Ops.PARAM: _Body._param,
+    Ops.BUFFER: _Body._buffer,
+    Ops.SPECIAL: _Body._special,
+    Ops.STACK: _Body._stack,
+    Ops.INDEX: _Body._index,
+    Ops.LOAD: _Body._load,
+    Ops.STORE: _Body._store,
+    Ops.CAST: _Body._cast,
+    Ops.BITCAST: _Body._cast,
+    Ops.REDUCE: _Body._horizontal,
+    **dict.fromkeys((Ops.RANGE, Ops.END, Ops.IF, Ops.ENDIF), _Body._control),
+    Ops.BARRIER: _Body._barrier,
+    **dict.fromkeys((Ops.CUSTOM, Ops.CUSTOMI), _Body._custom),
+}
 
 
 _FLOAT_TO_INT = """

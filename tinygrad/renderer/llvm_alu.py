@@ -121,11 +121,9 @@ def _divide(b: Builder, u: UOp, x: Value, y: Value) -> Value:
         return b.emit(f"{name} {x}, {y.name}", x.dtype, x.lanes)
     zero, one = b.zero(x.dtype, x.lanes), b.splat_constant(1, x.dtype, x.lanes)
     by_zero = b.emit(f"icmp eq {y}, {zero.name}", dtypes.bool, x.lanes)
-    unsafe = by_zero
-    if signed:
-        minus_one = b.splat_constant(-1, x.dtype, x.lanes)
-        by_minus_one = b.emit(f"icmp eq {y}, {minus_one.name}", dtypes.bool, x.lanes)
-        unsafe = b.emit(f"or {by_zero}, {by_minus_one.name}", dtypes.bool, x.lanes)
+    minus_one = b.splat_constant(-1, x.dtype, x.lanes)
+    by_minus_one = b.emit(f"icmp eq {y}, {minus_one.name}", dtypes.bool, x.lanes) if signed else by_zero
+    unsafe = b.emit(f"or {by_zero}, {by_minus_one.name}", dtypes.bool, x.lanes) if signed else by_zero
     safe = b.emit(f"{name} {x}, {b.select(unsafe, one, y).name}", x.dtype, x.lanes)
     if not quotient:
         return b.select(by_zero, x, safe)

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from tinygrad.dtype import DType, dtypes
 from tinygrad.device import CompileError
+from tinygrad.dtype import DType, dtypes
 
 _TYPES: Final = {
     dtypes.void: "ptr",

@@ -1,13 +1,15 @@
 """LLVM IR for CPUs.
 
 In:   the linear program of one kernel (docs: internal contract of the stages; vectors are values of shape (n,)).
-Out:  the text of a module with one function ``void name(ptr bufs, ptr vals, i64 begin, i64 end)``: pointers of the buffers by
-      slot, values of the variables by name, bounds of the THREAD loop.
+Out:  the text of a module with one function ``void name(ptr bufs, ptr vals, i64 begin, i64 end)``: pointers of the
+      buffers by slot, values of the variables by name, bounds of the THREAD loop.
 Why:  the IR is final, because no IR pass runs on it. Register variables are SSA values with phi nodes, equal pure
-      instructions are emitted once, and pure instructions are placed in front of every loop that they do not depend on.
+      instructions are emitted once, and pure instructions are placed in front of every loop that they do not depend
+      on.
 
-Numbers: every operation rounds by itself (no fast-math flags), except MULACC, which is fused. Integers wrap. x/0 is 0 and
-x%0 is x, as in Python constants; shifts by the width or more give 0 (or the sign); float to integer as dtype.py says.
+Numbers: every operation rounds by itself (no fast-math flags), except MULACC, which is fused. Integers wrap. x/0 is 0
+and x%0 is x, as in Python constants; shifts by the width or more give 0 (or the sign); float to integer as dtype.py
+says.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tinygrad.renderer.llvm_build import Builder, Value, ir_type, memory_type, v
 from tinygrad.runtime.support.compiler_llvm import LLVMCompiler
 from tinygrad.runtime.support.cpu_arch import parse_arch
 from tinygrad.target import Target
-from tinygrad.uop import AxisType, GroupOp, Ops
+from tinygrad.uop import AxisType, Ops
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -154,7 +156,7 @@ class _Kernel:
             raise CompileError(f"LLVM: {u.op} on {u.dtype} has no LLVM form; it must be lowered before rendering")
 
     def value(self, u: UOp) -> Value:
-        """Return the value of a node that was emitted before; lanes are taken out of vectors when they are asked for."""
+        """Return the value of a node that was emitted before; lanes leave their vectors when they are asked for."""
         while u.op is Ops.AFTER:
             u = u.src[0]
         found = self.values.get(u)
@@ -185,8 +187,8 @@ class _Kernel:
         self.stack_bytes += size * u.dtype.itemsize
         if self.stack_bytes > _MAX_STACK_BYTES:
             raise CompileError(
-                f"LLVM: the kernel uses {self.stack_bytes} bytes of scratch memory, more than the {_MAX_STACK_BYTES} that fit "
-                "the stack of a thread; use smaller tiles"
+                f"LLVM: the kernel uses {self.stack_bytes} bytes of scratch memory, more than the {_MAX_STACK_BYTES} "
+                "that fit the stack of a thread; use smaller tiles"
             )
         name = self.b.name()
         self.b.entry.append(f"{name} = alloca [{size} x {memory_type(u.dtype)}], align 64")
@@ -240,11 +242,15 @@ class _Kernel:
         if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
             index, offset = index.src[0], index.src[1].arg
         elif index.op is Ops.CONST:
-            return self.b.at(pointer).emit(f"getelementptr inbounds {kind}, ptr {pointer.name}, i64 {index.arg}", dtypes.void, 1)
+            return self.b.at(pointer).emit(
+                f"getelementptr inbounds {kind}, ptr {pointer.name}, i64 {index.arg}", dtypes.void, 1
+            )
         at = self.value(index)
         if at.lanes > 1 or offset == 0:
             at = self.value(u.src[1])
-            return self.b.at(pointer, at).emit(f"getelementptr inbounds {kind}, ptr {pointer.name}, {at}", dtypes.void, at.lanes)
+            return self.b.at(pointer, at).emit(
+                f"getelementptr inbounds {kind}, ptr {pointer.name}, {at}", dtypes.void, at.lanes
+            )
         base = self.b.at(pointer, at).emit(f"getelementptr inbounds {kind}, ptr {pointer.name}, {at}", dtypes.void, 1)
         return self.b.at(base).emit(f"getelementptr inbounds {kind}, ptr {base.name}, i64 {offset}", dtypes.void, 1)
 
@@ -349,7 +355,9 @@ class _Kernel:
             after = self.registers[register]
             if after is not before:
                 name, form = self.b.name(), vector_type(before.dtype, before.lanes)
-                self.b.append(f"{name} = phi {form} [ {before.name}, %{branch.entry} ], [ {after.name}, %{self.label} ]")
+                self.b.append(
+                    f"{name} = phi {form} [ {before.name}, %{branch.entry} ], [ {after.name}, %{self.label} ]"
+                )
                 self.registers[register] = Value(name, before.dtype, before.lanes, self.b.depth)
         self.label = f"{branch.label}x"
 

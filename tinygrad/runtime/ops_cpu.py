@@ -2,8 +2,8 @@
 
 In:   object code of kernels with the signature ``void f(void** bufs, int64* vals, int64 begin, int64 end)``.
 Out:  ``CPUDevice`` with its allocator (memory that numpy can look at without a copy) and program.
-Why:  kernels run in the calling thread and in worker threads (support/cpu_threads.py); a launch returns when it is done, so
-      there is nothing to wait for afterwards.
+Why:  kernels run in the calling thread and in worker threads (support/cpu_threads.py); a launch returns when it is
+      done, so there is nothing to wait for afterwards.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class _Block:
     def __init__(self, nbytes: int) -> None:
         self.address = 0
         self._free = _libc.free
-        align = _SMALL_ALIGN if nbytes < _PAGE_BYTES else _PAGE_BYTES if nbytes < 2 * _HUGE_PAGE_BYTES else _HUGE_PAGE_BYTES
+        align = (
+            _SMALL_ALIGN if nbytes < _PAGE_BYTES else _PAGE_BYTES if nbytes < 2 * _HUGE_PAGE_BYTES else _HUGE_PAGE_BYTES
+        )
         pointer = ctypes.c_void_p()
         if _libc.posix_memalign(ctypes.byref(pointer), align, nbytes) or not pointer.value:
             raise MemoryError(f"the system has no {nbytes} bytes left")
@@ -74,7 +76,7 @@ class CPUMemory:
     def view(self) -> memoryview:
         """Return the memory itself as writable bytes."""
         array = (ctypes.c_uint8 * self.nbytes).from_address(self.address)
-        array._owner = self.owner
+        array._owner = self.owner  # type: ignore[attr-defined]
         return memoryview(array).cast("B")
 
 
@@ -144,7 +146,8 @@ class CPUProgram(Program):
         """Raise RuntimeError if the numbers of arguments are not those of the kernel."""
         if self.elf.signature and (buffers != self._buffers or values != self._values):
             raise RuntimeError(
-                f"CPU: kernel {self.name} takes {self._buffers} buffers and {self._values} values, got {buffers} and {values}"
+                f"CPU: kernel {self.name} takes {self._buffers} buffers and {self._values} values, "
+                f"got {buffers} and {values}"
             )
 
     def __call__(
@@ -156,7 +159,7 @@ class CPUProgram(Program):
         wait: bool = False,
         timeout: float | None = None,
     ) -> float | None:
-        """Run the kernel; ``global_size[0]`` is the number of iterations of its THREAD loop. See ``Program.__call__``."""
+        """Run the kernel; ``global_size[0]`` is the number of iterations of its THREAD loop."""
         count = len(bufs)
         if count + len(vals) != self._words._length_:
             self.check(count, len(vals))

@@ -6,19 +6,14 @@ Out:  an ELF object file.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
-
 from tinygrad.device import CompileError, Compiler
 from tinygrad.runtime.support.cpu_arch import CPUArch
 from tinygrad.settings import getenv
 
 # Every operation rounds by itself, integers wrap, and kernels need nothing but themselves.
 _FLAGS = (
-    "-c", "-x", "c", "-std=gnu11", "-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing",
-    "-fno-stack-protector", "-fno-jump-tables", "-fno-asynchronous-unwind-tables", "-w",
+    "-c", "-x", "c", "-std=gnu11", "-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fwrapv",
+    "-fno-strict-aliasing",    "-fno-stack-protector", "-fno-jump-tables", "-fno-asynchronous-unwind-tables", "-w",
 )  # fmt: skip
 
 
@@ -42,6 +37,12 @@ class ClangCompiler(Compiler):
         Raises:
             CompileError: The compiler is missing or refuses the source; the message holds its output.
         """
+        # Imported here: most programs never run a C compiler, and these modules take as long as opening the device.
+        import shutil
+        import subprocess
+        import tempfile
+        from pathlib import Path
+
         if shutil.which(self.command.split()[0]) is None:
             raise CompileError(
                 f"the C compiler {self.command!r} is not installed; install clang, set CC to another compiler, or use "

@@ -2,17 +2,16 @@
 
 In:   the text of an LLVM IR module that is already in its final form, and a processor.
 Out:  an ELF object file.
-Why:  only code generation runs, no IR pass pipeline: the renderer writes phi nodes, vectors and folded addresses itself, and
-      that halves the compile time. The C functions of llvmlite's library are called directly, with an LLVM context per call
-      and a target machine per thread: llvmlite's own Python layer holds one lock around every call, so it could not compile
-      two kernels at once. ctypes releases the interpreter lock meanwhile.
+Why:  only code generation runs, no IR pass pipeline: the renderer writes phi nodes, vectors and folded addresses
+      itself, and that halves the compile time. The C functions of llvmlite's library are called directly, with an
+      LLVM context per call and a target machine per thread: llvmlite's own Python layer holds one lock around every
+      call, so it could not compile two kernels at once. ctypes releases the interpreter lock meanwhile.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.metadata
 import importlib.util
 import threading
 from pathlib import Path
@@ -47,15 +46,31 @@ _load_lock = threading.Lock()
 
 
 @functools.cache
-def _load() -> Any:
+def _library_path() -> Path | None:
     spec = importlib.util.find_spec("llvmlite")
     if spec is None or not spec.submodule_search_locations:
-        raise CompileError("the package llvmlite is not installed; run: pip install llvmlite")
+        return None
     folder = Path(spec.submodule_search_locations[0]) / "binding"
-    found = sorted(path for path in folder.glob("*llvmlite.*") if path.suffix in (".so", ".dylib", ".dll"))
-    if not found:
-        raise CompileError(f"llvmlite has no library in {folder}; reinstall it")
-    library = ctypes.CDLL(str(found[0]))
+    names = ("libllvmlite.so", "libllvmlite.dylib", "llvmlite.dll")
+    return next((folder / name for name in names if (folder / name).exists()), None)
+
+
+@functools.cache
+def _library_version() -> str:
+    """Return text that changes with every installed version; asking the package index for it would take longer."""
+    path = _library_path()
+    if path is None:
+        return "none"
+    found = path.stat()
+    return f"{found.st_size:x}_{found.st_mtime_ns // 10**9:x}"
+
+
+@functools.cache
+def _load() -> Any:
+    path = _library_path()
+    if path is None:
+        raise CompileError("the package llvmlite is not installed, or has no library; run: pip install llvmlite")
+    library = ctypes.CDLL(str(path))
     for name, (result, arguments) in _PROTOTYPES.items():
         function = getattr(library, f"LLVMPY_{name}")
         function.restype, function.argtypes = result, arguments
@@ -102,7 +117,7 @@ class LLVMCompiler(Compiler):
     def __init__(self, arch: CPUArch, level: int = _CODEGEN_LEVEL) -> None:
         self.arch, self.level = arch, level
         self._local = threading.local()
-        super().__init__(f"compile_llvm_{_llvmlite_version()}_{arch.key}_{level}".replace("-", "_").replace("+", "p"))
+        super().__init__(f"compile_llvm_{_library_version()}_{arch.key}_{level}".replace("-", "_").replace("+", "p"))
 
     def _target_machine(self, library: Any) -> Any:
         machine = getattr(self._local, "machine", None)
@@ -162,11 +177,3 @@ class LLVMCompiler(Compiler):
         from tinygrad.helpers import cpu_objdump
 
         print(cpu_objdump(lib))  # noqa: T201  DEBUG=7 asked for it
-
-
-@functools.cache
-def _llvmlite_version() -> str:
-    try:
-        return importlib.metadata.version("llvmlite").replace(".", "_")
-    except importlib.metadata.PackageNotFoundError:
-        return "none"

@@ -28,7 +28,8 @@ _CPU_FEATURES: Final = {
     **dict.fromkeys(("nehalem", "westmere"), _LEVEL_2),
     **dict.fromkeys(("haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3"), _LEVEL_3),
     **dict.fromkeys(
-        ("skylake-avx512", "cascadelake", "icelake-server", "sapphirerapids", "graniterapids", "znver4", "znver5"), _LEVEL_4
+        ("skylake-avx512", "cascadelake", "icelake-server", "sapphirerapids", "graniterapids", "znver4", "znver5"),
+        _LEVEL_4,
     ),
 }
 # Spelling in /proc/cpuinfo -> LLVM's; all others of interest are spelled alike.
@@ -127,8 +128,8 @@ def parse_arch(text: str = "") -> CPUArch:
         name = parts.pop(0)
         if name.lower() not in _MACHINES:
             raise RuntimeError(
-                f"DEV: unknown architecture {name!r} in {text!r}; write machine[,cpu][,feature][,-feature], with machine "
-                "one of x86_64, aarch64"
+                f"DEV: unknown architecture {name!r} in {text!r}; write machine[,cpu][,feature][,-feature], with "
+                "machine one of x86_64, aarch64"
             )
         machine = _MACHINES[name.lower()]
     cpu = ""

@@ -1,14 +1,14 @@
 """The native code of the CPU runtime: launching kernels, sharing their iterations with worker threads, copying.
 
 In:   nothing.
-Out:  ``native()``: addresses of ``run_one``, ``run_list``, ``worker``, ``stop``, ``spin`` and ``copy_blocks``, compiled by the project's
-      own LLVM compiler once and then taken from the disk cache.
+Out:  ``native()``: addresses of ``run_one``, ``run_list``, ``worker``, ``stop``, ``spin`` and ``copy_blocks``,
+      compiled by the project's own LLVM compiler once and then taken from the disk cache.
 Why:  a replayed list of kernels must cost well under a microsecond per kernel, so no Python runs between two of them.
 
-One pool at a time runs one kernel. ``state`` holds the number of the kernel (upper half) and how many of its pieces nobody
-has taken yet (lower half). Whoever takes a piece does so by a compare-and-swap on both together, so a thread that wakes up
-late can never take a piece of one kernel with the arguments of another: the arguments change only when all pieces are done.
-A worker that finds nothing for a while sleeps on a futex at the kernel's number.
+One pool at a time runs one kernel. ``state`` holds the number of the kernel (upper half) and how many of its pieces
+nobody has taken yet (lower half). Whoever takes a piece does so by a compare-and-swap on both together, so a thread
+that wakes up late can never take a piece of one kernel with the arguments of another: the arguments change only when
+all pieces are done. A worker that finds nothing for a while sleeps on a futex at the kernel's number.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tinygrad.runtime.support.elf import LoadedObject, external_symbol
 # Byte offsets in a pool. Words that different threads write lie on cache lines of their own.
 STATE, DONE, BUSY, JOB, SLEEPERS, SETUP = 0, 64, 128, 192, 256, 320
 POOL_BYTES: Final = 384
-# JOB: function, bufs, vals, iterations, iterations per piece, pieces. SETUP: stop, spins before sleeping, threads, syscall,
-# sched_yield.
+# JOB: function, bufs, vals, iterations, iterations per piece, pieces.
+# SETUP: stop, spins before sleeping, threads, addresses of syscall and sched_yield.
 COPY_BLOCK_BYTES: Final = 1 << 18
 # One launch of run_list: function, bufs, vals, iterations, flags.
 RECORD_WORDS: Final = 6
@@ -308,7 +308,8 @@ def native_source(machine: str) -> str:
     """Return the IR of the module."""
     declaration, pause = _PAUSE[machine]
     return (
-        _SOURCE.replace("@PAUSE_DECLARATION@", declaration)
+        _SOURCE
+        .replace("@PAUSE_DECLARATION@", declaration)
         .replace("@PAUSE@", pause)
         .replace("@PIECES@", str(_PIECES_PER_THREAD))
         .replace("@FUTEX@", str(_FUTEX_CALL[machine]))

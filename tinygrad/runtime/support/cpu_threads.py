@@ -2,11 +2,11 @@
 
 In:   the number of threads (``NUM_CPU_THREADS``); launches: (program, buffers, values, iterations).
 Out:  ``pool_address()`` for single launches, ``NativeBatch`` for lists.
-Why:  workers are ordinary daemon Python threads that enter a native loop and stay there (ctypes releases the interpreter
-      lock): no C extension, no OpenMP. They spin briefly between kernels and then sleep.
+Why:  workers are ordinary daemon Python threads that enter a native loop and stay there (ctypes releases the
+      interpreter lock): no C extension, no OpenMP. They spin briefly between kernels and then sleep.
 
-A forked child starts with no pools and makes its own. Several Python threads may launch at once: the pool serves one kernel
-at a time, and whoever finds it busy runs its kernel alone.
+A forked child starts with no pools and makes its own. Several Python threads may launch at once: the pool serves one
+kernel at a time, and whoever finds it busy runs its kernel alone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class ThreadPool:
         self._workers = self._start()
 
     def _write(self, offset: int, *words: int) -> None:
-        struct.pack_into(f"<{len(words)}q", self._memory, self.address - ctypes.addressof(self._memory) + offset, *words)
+        struct.pack_into(
+            f"<{len(words)}q", self._memory, self.address - ctypes.addressof(self._memory) + offset, *words
+        )
 
     def _start(self) -> list[threading.Thread]:
         before = threading.stack_size(_WORKER_STACK_BYTES)

@@ -2,14 +2,13 @@
 
 In:   the bytes of an object file (``.o``), as LLVM or a C compiler writes them for x86-64 or AArch64.
 Out:  ``LoadedObject``: the address of every function that it defines. The memory lives as long as the object.
-Why:  kernels are one function and a few constants. Placing those takes a tenth of a millisecond and no compiler library, so a
-      program whose kernels are in the disk cache never loads LLVM.
+Why:  kernels are one function and a few constants. Placing those takes a tenth of a millisecond and no compiler
+      library, so a program whose kernels are in the disk cache never loads LLVM.
 """
 
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
 import mmap
 import platform
@@ -101,7 +100,8 @@ def external_symbol(name: str) -> int:
     Raises:
         ElfError: No library of the process, nor libm or libgcc, has it.
     """
-    for library in (None, ctypes.util.find_library("m"), "libgcc_s.so.1"):
+    # ctypes.util.find_library would start a compiler to ask.
+    for library in (None, "libm.so.6", "libgcc_s.so.1"):
         try:
             function = getattr(ctypes.CDLL(library), name)
         except (OSError, AttributeError):
@@ -152,7 +152,9 @@ class LoadedObject:
         """Write one jump per external function, since it may be too far for a direct call; name -> (stub, slot)."""
         places = {}
         for name, address in outside.items():
-            jump = b"\xff\x25\x02\0\0\0\x90\x90" if machine == _EM_X86_64 else struct.pack("<II", 0x58000050, 0xD61F0200)
+            jump = (
+                b"\xff\x25\x02\0\0\0\x90\x90" if machine == _EM_X86_64 else struct.pack("<II", 0x58000050, 0xD61F0200)
+            )
             self._memory[offset : offset + _STUB_BYTES] = jump + struct.pack("<Q", address)
             places[name] = (base + offset, base + offset + 8)
             offset += _STUB_BYTES
