@@ -195,7 +195,9 @@ class Schedule:
         self._split_inner(position, lanes, AxisType.VECTOR)
 
     def _meet(self, a: UOp, b: UOp) -> bool:
-        """Whether some value depends on both ranges."""
+        """Whether some value depends on both ranges, or is computed over both."""
+        if any(self.origins[a] & set(u.ended_ranges) and self.origins[b] & set(u.ended_ranges) for u in self.nodes):
+            return True
         bits_a = sum(1 << self.original[r] for r in self.origins[a])
         bits_b = sum(1 << self.original[r] for r in self.origins[b])
         return any(m & bits_a and m & bits_b for m in self.mask.values())
