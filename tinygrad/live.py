@@ -146,19 +146,24 @@ def write_view(view: UOp, value: UOp) -> None:
 
     A value without storage gets some first. ``value`` has the shape and dtype of ``view``.
     """
-    base = storage_under(view)
-    buffer = buffer_under(view)
-    if buffer is None:
-        fresh = new_storage(base)
-        stored = storage_under(fresh)
-        for tensor in list(live_tensors()):
-            if storage_under(tensor.uop) is base:
-                point(tensor, rebase(tensor.uop, base, fresh))
-        view, base, buffer = rebase(view, base, fresh), stored, stored.without_after
+    view, base, buffer = stored_view(view)
     target = rebase_plain(view, base)
     written = base.after(UOp(Ops.STORE, None, (target, value)))
     for tensor in aliases_of(buffer):
         point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
+
+
+def stored_view(view: UOp) -> tuple[UOp, UOp, UOp]:
+    """Return (view, storage with all writes so far, BUFFER); a value without storage gets some, for all its views."""
+    base, buffer = storage_under(view), buffer_under(view)
+    if buffer is not None:
+        return view, base, buffer
+    fresh = new_storage(base)
+    stored = storage_under(fresh)
+    for tensor in list(live_tensors()):
+        if storage_under(tensor.uop) is base:
+            point(tensor, rebase(tensor.uop, base, fresh))
+    return rebase(view, base, fresh), stored, stored.without_after
 
 
 def rebase_plain(view: UOp, base: UOp) -> UOp:

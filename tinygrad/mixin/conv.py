@@ -59,7 +59,7 @@ def _windows(x: UOp, kernel: tuple[int, ...], spec: ConvSpec) -> UOp:
     """Return x (N, C, *spatial) padded and cut into windows (N, C, *out, *kernel)."""
     padded = x.pad(((0, 0), (0, 0), *spec.padding))
     if all(k == 1 for k in kernel) and all(s == 1 for s in spec.stride):
-        return padded.reshape(*padded.shape, *kernel)
+        return padded.reshape((*padded.shape, *kernel))
     return padded._pool(kernel, spec.stride, spec.dilation)
 
 
@@ -110,11 +110,11 @@ def spread(x: UOp, stride: tuple[int, ...]) -> UOp:
     if all(s == 1 for s in stride):
         return x
     lead, sizes = x.shape[:2], x.shape[2:]
-    apart = x.reshape(*lead, *(part for n in sizes for part in (n, 1)))
+    apart = x.reshape((*lead, *(part for n in sizes for part in (n, 1))))
     gaps = apart.pad(((0, 0), (0, 0), *(amount for s in stride for amount in ((0, 0), (0, s - 1)))))
-    joined = gaps.reshape(*lead, *(n * s for n, s in zip(sizes, stride, strict=True)))
+    joined = gaps.reshape((*lead, *(n * s for n, s in zip(sizes, stride, strict=True))))
     # Without the zeros behind the last element; a size of 0 has none.
-    return joined.shrink_to(*lead, *(max(n * s - s + 1, 0) for n, s in zip(sizes, stride, strict=True)))
+    return joined.shrink_to((*lead, *(max(n * s - s + 1, 0) for n, s in zip(sizes, stride, strict=True))))
 
 
 def convolve_input_gradient(grad: UOp, w: UOp, spec: ConvSpec, size: tuple[int, ...]) -> UOp:

@@ -52,7 +52,7 @@ def _select(hit: UOp, table: UOp, axis: int) -> UOp:
     stored = table.cast(dtypes.uint8) if table.dtype == dtypes.bool else table
     picked = hit.where(stored, stored.const_like(0))
     total = picked._rop(Ops.ADD, (axis,))
-    return total.reshape(*total.shape[:axis], *total.shape[axis + 1 :]).cast(table.dtype)
+    return total.reshape((*total.shape[:axis], *total.shape[axis + 1 :])).cast(table.dtype)
 
 
 # ---- rows: the leading dim of a table -----------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def _select(hit: UOp, table: UOp, axis: int) -> UOp:
 
 def _gather_rows_body(table: UOp, index: UOp) -> UOp:
     rest, places = table.shape[1:], index.shape
-    at = index.reshape(*places, 1, *(1,) * len(rest))
+    at = index.reshape((*places, 1, *(1,) * len(rest)))
     rows = _iota(table.shape[0], index.dtype).reshape(table.shape[0], *(1,) * len(rest))
     return _select(at.eq(rows), table, len(places))
 
@@ -90,7 +90,7 @@ class GatherRowsGradient:
             at = _iota(rows, index.dtype).reshape(rows, *(1,) * len(rest))
             return _select(flat.eq(at), grad.reshape(-1, 1, *rest), 0), None
         width = prod(rest)
-        start = index.reshape(*places, *(1,) * len(rest)).cast(position_dtype(rows * width))
+        start = index.reshape((*places, *(1,) * len(rest))).cast(position_dtype(rows * width))
         column = _iota(width, start.dtype).reshape(rest)
         inside = (start > -1) & (start < rows)
         positions = inside.where(start * width + column, -1)
@@ -145,7 +145,7 @@ def positions_along(index: UOp, n: int) -> UOp:
     """Return positions in the flat (*batch, n) of an index (*batch, m) into the last dim; -1 where it is no column."""
     batch = index.shape[:-1]
     at = index.cast(position_dtype(prod(batch) * n))
-    row = _iota(prod(batch), at.dtype).reshape(*batch, 1)
+    row = _iota(prod(batch), at.dtype).reshape((*batch, 1))
     return ((at > -1) & (at < n)).where(row * n + at, -1)
 
 

@@ -61,6 +61,29 @@ class IndexMixin(ElementwiseMixin, ReduceMixin):
         """
         return self._select(self._selection(indices))
 
+    def __setitem__(self, indices: Any, v: Any) -> None:
+        """Write ``v``, broadcast to the selection, in place; the last write to a place wins.
+
+        Views of the same storage see the change, and gradients flow to ``v`` and to what was not overwritten.
+
+        Args:
+            indices: As for reading.
+            v: Tensor of the same dtype, number, list or array.
+
+        Raises:
+            RuntimeError: The dtype differs or is weak, or a computation that has not run yet reads this tensor.
+            ShapeError: ``v`` does not broadcast; and as for reading.
+
+        Example:
+            >>> t = Tensor.zeros(3)
+            >>> t[[0, 2]] = 5
+            >>> t.tolist()
+            [5.0, 0.0, 5.0]
+        """
+        from tinygrad.mixin.setitem import write_selection
+
+        write_selection(self, indices, v)
+
     def _selection(self, indices: Any) -> Selection:
         items = tuple(indices) if isinstance(indices, tuple) else (indices,)
         if isinstance(indices, list) and any(isinstance(i, (list, tuple, slice)) or i is None for i in indices):
@@ -421,7 +444,7 @@ class IndexMixin(ElementwiseMixin, ReduceMixin):
         if self.ndim == 0:
             return self.reshape(1).nonzero(size, fill_value).shrink([None, (0, 0)])
         columns = self._nonzero_columns(size, fill_value)
-        return columns[0].stack(*columns[1:], dim=1)  # type: ignore[attr-defined, no-any-return]
+        return type(self).stack(*columns, dim=1)  # type: ignore[attr-defined, no-any-return]
 
     def _nonzero_columns(self, size: int | None = None, fill_value: Any = 0) -> list[Self]:
         mask = (self if self.dtype == dtypes.bool else self.ne(0)).flatten()

@@ -155,7 +155,7 @@ class PoolMixin(IndexMixin):
         largest = prod(spatial)
         position = type(self).arange(largest, dtype=dtypes.int32).reshape(spatial)
         positions = position._pool_windows(kernel, steps, apart, grown, largest)
-        best = values.reshape(*values.shape, *(1,) * len(kernel))
+        best = values.reshape((*values.shape, *(1,) * len(kernel)))
         chosen = windows.eq(best) | windows.isnan() if dtypes.is_float(self.dtype) else windows.eq(best)
         # The first maximum of a window is the one with the smallest index.
         return values, chosen.where(positions, largest).min(axis=axes).cast(dtypes.int32)
@@ -197,7 +197,7 @@ class PoolMixin(IndexMixin):
             spatial = tuple(output_size)[-dims:]
         flat = (*lead, prod(self.shape[-dims:]))
         empty = type(self).full((*lead, prod(spatial)), 0, dtype=self.dtype, buffer=False)
-        return empty.scatter(-1, indices.reshape(flat), self.reshape(flat)).reshape(*lead, *spatial)
+        return empty.scatter(-1, indices.reshape(flat), self.reshape(flat)).reshape((*lead, *spatial))
 
     # ---- resizing --------------------------------------------------------------------------------------------------------
 

@@ -398,4 +398,4 @@ class RandMixin(OpMixin):
             uniform = type(self).rand(*weight.shape, device=self.device, dtype=dtypes.float32)
             wait = (1 - uniform).log() * -1 / weight
             index = wait.topk(num_samples, 1, largest=False)[1]
-        return index.cast(dtypes.int32).reshape(*self.shape[:-1], num_samples)
+        return index.cast(dtypes.int32).reshape((*self.shape[:-1], num_samples))

@@ -49,12 +49,12 @@ def _scan_last(x: UOp, inner: Callable[[UOp], UOp], join: Callable[[UOp, UOp], U
         return inner(x)
     batch, blocks = x.shape[:-1], ceildiv(n, BLOCK)
     keep = ((0, 0),) * len(batch)
-    cut = x.pad((*keep, (0, blocks * BLOCK - n)), value=fill).reshape(*batch, blocks, BLOCK)
+    cut = x.pad((*keep, (0, blocks * BLOCK - n)), value=fill).reshape((*batch, blocks, BLOCK))
     within = inner(cut).contiguous()
-    totals = within.shrink([*[None] * (len(batch) + 1), (BLOCK - 1, BLOCK)]).reshape(*batch, blocks)
+    totals = within.shrink([*[None] * (len(batch) + 1), (BLOCK - 1, BLOCK)]).reshape((*batch, blocks))
     before = _scan_last(totals, inner, join, fill).shrink([*[None] * len(batch), (0, blocks - 1)])
-    shifted = before.pad((*keep, (1, 0)), value=fill).reshape(*batch, blocks, 1)
-    return join(shifted, within).reshape(*batch, blocks * BLOCK).shrink_to(*batch, n)
+    shifted = before.pad((*keep, (1, 0)), value=fill).reshape((*batch, blocks, 1))
+    return join(shifted, within).reshape((*batch, blocks * BLOCK)).shrink_to((*batch, n))
 
 
 def _up_to(n: int) -> UOp:
@@ -248,7 +248,7 @@ def _sort_by_network(x: UOp, descending: bool) -> UOp:
     keep = ((0, 0),) * len(batch)
     values = x.pad((*keep, (0, size - n))).contiguous()
     # Padding sorts behind everything by its index, whatever its value.
-    index = type(x).arange(size, dtype=dtypes.int32).reshape(*(1,) * len(batch), size).expand(*batch, size)
+    index = type(x).arange(size, dtype=dtypes.int32).reshape((*(1,) * len(batch), size)).expand((*batch, size))
     block = 2
     while block <= size:
         half = block // 2
@@ -256,7 +256,7 @@ def _sort_by_network(x: UOp, descending: bool) -> UOp:
             values, index = _exchange(values, index, block, half, n, descending, floating)
             half //= 2
         block *= 2
-    return index.shrink_to(*batch, n)
+    return index.shrink_to((*batch, n))
 
 
 def _exchange(

@@ -35,12 +35,14 @@ class Selection:
 
     Args:
         ranges: One per dim of x; dims with an index array are whole.
+        dims: For each dim of x the dim of the view that it becomes, None where an int drops it.
         shape: Of the view: for each index item a size (1 for None), ints left out, arrays' dims whole.
         arrays: (dim of the view, index array) of each index array.
         place: Position in the result where the broadcast dims of the arrays go.
     """
 
     ranges: list[Range] = field(default_factory=list)
+    dims: list[int | None] = field(default_factory=list)
     shape: list[Any] = field(default_factory=list)
     arrays: list[tuple[int, Any]] = field(default_factory=list)
     place: int = 0
@@ -95,9 +97,11 @@ def select(x: Any, items: Sequence[Any], nonzero: Callable[[Any], Sequence[Any]]
         if isinstance(item, slice):
             part = _slice_range(x, dim, item)
             found.ranges.append(part)
+            found.dims.append(len(found.shape))
             found.shape.append(part.count)
         elif is_symbolic(item) or _is_int(item):
             found.ranges.append(Range(_int_position(x, dim, item), 1))
+            found.dims.append(None)
             if advanced:
                 _note_place(found, positions, number)
         elif hasattr(item, "_uop"):
@@ -122,6 +126,7 @@ def _add_arrays(x: Any, found: Selection, arrays: Sequence[Any], dim: int) -> in
     for array in arrays:
         found.arrays.append((len(found.shape), array))
         found.ranges.append(Range(0, x.shape[dim]))
+        found.dims.append(len(found.shape))
         found.shape.append(x.shape[dim])
         dim += 1
     return dim

@@ -1,0 +1,181 @@
+"""``x[...] = v``: writes in place.
+
+In:   a tensor, an index expression, a value.
+Out:  AFTER(storage, STORE(view, value)) for ints and slices, AFTER(storage, STORE(INDEX(storage, positions), value)) for index
+      arrays; every tensor that shows the storage is re-pointed at it.
+Why:  a write is refused while a computation that has not run yet reads the storage: it would see the new value if it ran
+      later. A value without storage is no hazard, whoever has read it has the node of the old value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import dtypes
+from tinygrad.errors import DTypeError, ShapeError, error_text
+from tinygrad.helpers import prod
+from tinygrad.mixin.gather import as_index, gather_rows, indexed_store, position_dtype
+from tinygrad.mixin.selection import Selection
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from tinygrad.tensor import Tensor
+    from tinygrad.uop.ops import UOp
+
+
+def write_selection(x: Any, indices: Any, v: Any) -> None:
+    """Write ``v`` to what ``indices`` select of ``x``; see ``IndexMixin.__setitem__``."""
+    if not hasattr(x, "assign"):
+        raise TypeError("setitem: a node is immutable; write to a Tensor")
+    if x.dtype in dtypes.weaks:
+        raise DTypeError(error_text("setitem", f"cannot setitem on a weak dtype, {x.dtype}, it has no storage", {"tensor": x},
+                                    hint="cast to a concrete dtype first"))  # fmt: skip
+    if _is_plain_mask(x, indices) and _fills_mask(x, indices, v):
+        kept = indices.reshape((*indices.shape, *(1,) * (x.ndim - indices.ndim)))
+        _refuse_other_uses(x, v)
+        x.assign(kept.where(_value(x, v, None), x))
+        return
+    found = x._selection(indices)
+    shape = _result_shape(x, found)
+    value = _value(x, v, shape)
+    if str(x.device).startswith("DISK"):
+        if found.arrays:
+            raise RuntimeError(error_text("setitem", "advanced indexing on DISK is not supported", {"tensor": x},
+                                          hint="write slices, or load the file with .to(None)"))  # fmt: skip
+        x._select(found).assign(value)
+        return
+    if 0 in shape:
+        return
+    _refuse_other_uses(x, v)
+    _give_storage(x)
+    if found.arrays:
+        _write_positions(x, flat_positions(x, found, shape), value.uop)
+    else:
+        from tinygrad.live import write_view
+
+        write_view(x._select(found).uop, value.uop)
+
+
+def _is_plain_mask(x: Any, indices: Any) -> bool:
+    return hasattr(indices, "_uop") and indices.dtype == dtypes.bool and indices.shape == x.shape[: indices.ndim]
+
+
+def _fills_mask(x: Any, mask: Any, v: Any) -> bool:
+    """Return whether all selected rows get the same value, so that it does not matter how many they are."""
+    shape = v.shape if hasattr(v, "shape") else (len(v),) if isinstance(v, (list, tuple)) else ()
+    return len(shape) <= x.ndim - mask.ndim and not isinstance(v, (list, tuple))
+
+
+def _value(x: Tensor, v: Any, shape: tuple[Any, ...] | None) -> Tensor:
+    """Return the value as a tensor of x's dtype and device, broadcast to ``shape``."""
+    value = v if hasattr(v, "_uop") else type(x)(v, dtype=x.dtype, device=x.device)
+    value = value if hasattr(value, "assign") else x._wrap_uop(value)
+    if value.dtype != x.dtype:
+        if value.dtype not in dtypes.weaks and hasattr(v, "_uop"):
+            raise DTypeError(error_text("setitem", f"setitem dtype mismatch: {x.dtype} and {value.dtype}",
+                                        {"tensor": x, "value": value}, hint=f"value.cast({x.dtype})"))  # fmt: skip
+        value = value.cast(x.dtype)
+    x._check_same_device("setitem", value)
+    if shape is None:
+        return value
+    # Leading dims of size 1 are dropped, as numpy does.
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = value.reshape(value.shape[1:])
+    try:
+        return value._broadcast_to(shape)  # type: ignore[no-any-return]
+    except ShapeError:
+        raise ShapeError(error_text("setitem", f"value of shape {value.shape} does not broadcast to the selection {shape}",
+                                    {"tensor": x, "value": value})) from None  # fmt: skip
+
+
+def _array_shape(x: Any, found: Selection) -> tuple[Any, ...]:
+    from tinygrad.mixin.index import _broadcast_indices
+
+    return _broadcast_indices(x, [array for _, array in found.arrays]) if found.arrays else ()
+
+
+def _result_shape(x: Any, found: Selection) -> tuple[Any, ...]:
+    taken = {dim for dim, _ in found.arrays}
+    rest = [size for dim, size in enumerate(found.shape) if dim not in taken]
+    return (*rest[: found.place], *_array_shape(x, found), *rest[found.place :])
+
+
+def flat_positions(x: Any, found: Selection, shape: tuple[Any, ...]) -> UOp:
+    """Return the row-major positions in x of every element of the selection; -1 where an index is out of bounds."""
+    from tinygrad.uop.ops import UOp
+
+    arrays = dict(found.arrays)
+    places = len(_array_shape(x, found))
+    rest = [dim for dim in range(len(found.shape)) if dim not in arrays]
+    kind = position_dtype(prod(x.shape))
+    total: UOp = UOp.const(0, kind)
+    inside: UOp | None = None
+    step = 1
+    for r, dim, size in reversed(list(zip(found.ranges, found.dims, x.shape, strict=True))):
+        if dim in arrays:
+            at = as_index(arrays[dim]._uop, size)
+            valid = (at > -1) & (at < size)
+            behind = (1,) * (len(shape) - found.place - places)
+            at, valid = (y.reshape((*y.shape, *behind)) for y in (at, valid))
+            inside = valid if inside is None else inside & valid
+            total = total + at.cast(kind) * step
+        elif dim is None:
+            total = total + r.start * step
+        else:
+            number = rest.index(dim)
+            axis = number if number < found.place else number + places
+            along = UOp.arange(r.count, dtype=kind) * (r.step * step) + r.start * step
+            total = total + along.reshape((r.count, *(1,) * (len(shape) - axis - 1)))
+        step = step * size
+    return (total if inside is None else inside.where(total, -1))._broadcast_to(shape)
+
+
+def _give_storage(x: Tensor) -> None:
+    """Give a value without storage some of its own, so that it can be written to; no other tensor is affected."""
+    from tinygrad.live import buffer_under, new_storage, storage_under
+
+    if buffer_under(x.uop) is None and storage_under(x.uop) is x.uop:
+        x.uop = new_storage(x.uop, x.device)
+
+
+def _write_positions(x: Tensor, positions: UOp, value: UOp) -> None:
+    from tinygrad.live import aliases_of, point, rebase, storage_under, stored_view
+
+    view, base, buffer = stored_view(x.uop)
+    if not view.has_buffer_identity(after_ok=True):
+        # Number the elements of the storage, look at the numbers through the view, and pick those that are written.
+        numbers = type(base).arange(base.shape[0], dtype=position_dtype(base.shape[0]))
+        seen = rebase(view, base, numbers).flatten()
+        positions = (positions > -1).where(gather_rows(seen, positions), -1)
+    written = indexed_store(base, positions, value)
+    for tensor in aliases_of(buffer):
+        point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
+
+
+def _refuse_other_uses(x: Tensor, v: Any) -> None:
+    """Raise if a live tensor other than x and the value computes something from the storage of x."""
+    from tinygrad.live import buffer_under, live_tensors, storage_under
+
+    buffer, base = buffer_under(x.uop), storage_under(x.uop)
+    if buffer is None:
+        return
+    seen: set[UOp] = set()
+    for other in live_tensors():
+        u = other.uop
+        if other is x or other is v or buffer_under(u) is buffer or not u.ops_below >> base.op & 1:
+            continue
+        if storage_under(u).op is Ops.BUFFER or u is getattr(v, "uop", None):
+            continue
+        stack = [u]
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node is base:
+                raise RuntimeError(
+                    error_text("setitem", "can't setitem on a tensor with other uses: another tensor that is not computed "
+                               "yet reads it", {"tensor": x, "other": other},
+                               hint="realize the other tensor first, or write to a .clone()")
+                )  # fmt: skip
+            stack.extend(node.src)
