@@ -19,6 +19,7 @@ from tinygrad.renderer.llvmir import LLVMRenderer
 from tinygrad.runtime.support.cpu_native import native
 from tinygrad.runtime.support.cpu_threads import pool_address
 from tinygrad.runtime.support.elf import LoadedObject
+from tinygrad.system import mv_address
 
 if TYPE_CHECKING:
     from tinygrad.device import Buffer
@@ -98,13 +99,9 @@ class CPUAllocator(LRUAllocator[CPUMemory]):
         return buf.view()
 
     def _copyin(self, dest: CPUMemory, src: memoryview) -> None:
-        from tinygrad.helpers import mv_address
-
         ctypes.memmove(dest.address, mv_address(src), src.nbytes)
 
     def _copyout(self, dest: memoryview, src: CPUMemory) -> None:
-        from tinygrad.helpers import mv_address
-
         ctypes.memmove(mv_address(dest), src.address, dest.nbytes)
 
     def _transfer(self, dest: CPUMemory, src: CPUMemory, size: int, **devices: Any) -> None:
@@ -115,8 +112,6 @@ class CPUAllocator(LRUAllocator[CPUMemory]):
 
     def _map(self, buf: Buffer) -> CPUMemory:
         """Return another device's memory, if the host can address it."""
-        from tinygrad.helpers import mv_address
-
         show = getattr(buf.allocator, "_as_buffer", None)
         if show is None:
             raise NotImplementedError(f"CPU: the memory of {buf.device} cannot be addressed by the host")

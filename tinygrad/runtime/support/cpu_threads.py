@@ -91,6 +91,7 @@ def _pause_seconds() -> float:
 
 
 _pools: dict[int, ThreadPool] = {}
+_refused: set[int] = set()
 _pools_lock = threading.Lock()
 _stopped = False
 
@@ -108,8 +109,15 @@ def _new_pool(threads: int) -> int | None:
     if threads <= 1 or _stopped or not can_sleep():
         return None
     with _pools_lock:
-        if threads not in _pools:
+        if threads in _pools:
+            return _pools[threads].address
+        if threads in _refused:
+            return None
+        try:
             _pools[threads] = ThreadPool(threads)
+        except RuntimeError:  # no more threads for this process, or the interpreter is shutting down
+            _refused.add(threads)
+            return None
         return _pools[threads].address
 
 
