@@ -27,6 +27,7 @@ from tinygrad.uop.validity import (
     logical_not,
     merge_bounds,
     parse_bound,
+    simplified_gate,
     simplify_valid,
     truth,
     uop_given_valid,
@@ -384,7 +385,7 @@ def simplify_gate(u: UOp) -> UOp | None:
     base, idx, gate = u.src
     if gate.op is Ops.CONST:
         return u.replace(src=(base, idx)) if gate.arg is True else None
-    new_gate = simplify_valid(gate) or gate
+    new_gate = simplified_gate(gate)
     new_idx = uop_given_valid(new_gate, idx)
     return None if new_gate is gate and new_idx is idx else u.replace(src=(base, new_idx, new_gate))
 
@@ -393,7 +394,7 @@ def simplify_valid_index(u: UOp, c: UOp, x: UOp, y: UOp) -> UOp | None:
     """The same for an index whose gate is a WHERE with an undefined branch."""
     if y.arg is not Invalid:
         return None
-    new_gate = simplify_valid(c) or c
+    new_gate = simplified_gate(c)
     new_idx = uop_given_valid(new_gate, x)
     return None if new_gate is c and new_idx is x else _make(Ops.WHERE, new_gate, new_idx, y)
 

@@ -199,7 +199,8 @@ def _equals(terms: Terms, value: int) -> UOp:
     from tinygrad.uop.ops import UOp
 
     node = UOp(Ops.CMPEQ, dtypes.bool, (build(terms, 0), const(value)))
-    return compare_equal(node) or node
+    normal = compare_equal(node)
+    return node if normal is None else normal
 
 
 def logical_not_of(clause: UOp) -> UOp | None:
@@ -269,6 +270,12 @@ def _simplify(u: UOp) -> UOp:
     from tinygrad.uop.symbolic import symbolic
 
     return graph_rewrite(u, symbolic, name="simplify under a condition")
+
+
+def simplified_gate(valid: UOp) -> UOp:
+    """Return ``simplify_valid`` of a condition, or the condition itself if nothing changes."""
+    found = simplify_valid(valid)
+    return valid if found is None else found
 
 
 def simplify_valid(valid: UOp) -> UOp | None:
