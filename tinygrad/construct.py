@@ -95,4 +95,6 @@ def from_path(path: Path, dtype: DType) -> UOp:
         FileNotFoundError: There is no such file.
     """
     size = path.stat().st_size // dtype.itemsize
-    return UOp.new_buffer(f"DISK:{path.resolve()}", size, dtype)
+    node = UOp.new_buffer(f"DISK:{path.resolve()}", size, dtype)
+    node.buffer.ensure_allocated()  # the contents are there; the file is opened when they are read
+    return node

@@ -2,8 +2,10 @@
 
 In:   parameters whose ``grad`` was filled by ``backward``.
 Out:  ``schedule_step`` assigns every update lazily and returns the tensors to realize; ``step`` realizes them at once.
-Why:  a step is a graph like any other. The new state and the new parameter are expressions over the old ones, so
-      the scheduler can write m, v and p of one parameter in one kernel, and a step runs inside a TinyJit as it is.
+Why:  a step is a graph like any other, so it is scheduled with the rest and runs inside a TinyJit as it is. The new
+      state and the new parameter are expressions over the old ones, so one kernel can write m, v and p of a parameter.
+      Gradients, which may still be expressions over the parameter, are stored first: state that is computed from the
+      old parameter, and a parameter that is computed from the old state, would wait for each other.
 
 Two families cover all: ``LARS`` (with ``SGD`` and ``Muon``) moves along the gradient or its running sum, ``LAMB`` (with
 ``Adam`` and ``AdamW``) along the mean of the gradient over the root of its mean square.
@@ -137,7 +139,7 @@ class Optimizer:
             )
         # The state is kept in param_dtype, and a square of a half gradient may overflow: widen first.
         grad = param.grad.detach().to(self.device)
-        return grad.cast(least_upper_dtype(grad.dtype, self.param_dtype))
+        return grad.cast(least_upper_dtype(grad.dtype, self.param_dtype)).contiguous()
 
     def _pieces(self, flat: Tensor) -> list[Tensor]:
         """Cut a flat tensor of all parameters into one tensor in the shape of each."""
@@ -245,14 +247,15 @@ class LARS(Optimizer):
             rate = self.lr.to(raw.device)
             if self.tcoef != 0:
                 rate = rate * self._trust_ratio(param, raw, self.tcoef, self.wd)
-            grad = raw + self.wd * param if self.pre_wd and self.wd else raw
+            # Stored, like the gradients: the sum depends on the old parameter, which depends on the old sum.
+            grad = (raw + self.wd * param).contiguous() if self.pre_wd and self.wd else raw
             if self.classic:
                 grad = grad * rate
             if self.momentum:
                 grad = self._accumulate(self.b[index], grad)
             if self.ns_coefficients is not None:
                 matrix = grad.reshape(grad.shape[0], -1)
-                grad = matrix.newton_schulz(self.ns_steps, tuple(self.ns_coefficients)).reshape(grad.shape)
+                grad = _newton_schulz(matrix, self.ns_steps, self.ns_coefficients).reshape(grad.shape)
             if not self.classic:
                 grad = grad * rate
             if self.wd and not self.pre_wd:
@@ -379,7 +382,6 @@ class LAMB(Optimizer):
         self.b2_t.assign(self.b2_t * self.b2)
         updates = []
         for param, grad, mean, square in zip(params, grads, self.m, self.v, strict=True):
-            # Expressions over the old state, used by the update and by the assignments: one kernel may write all.
             new_mean = self.b1 * mean + (1.0 - self.b1) * grad
             new_square = self.b2 * square + (1.0 - self.b2) * (grad * grad)
             update = (new_mean / (1.0 - self.b1_t)) / ((new_square / (1.0 - self.b2_t)).sqrt() + self.eps)
@@ -438,3 +440,21 @@ def _ratio(param: Tensor, divisor: Tensor, scale: float, decay: float) -> Tensor
     both = (param_norm > 0) & (other_norm > 0)
     # The divisor is made 1 where the ratio is not used, so that no 0 / 0 is computed.
     return both.where(scale * param_norm / both.where(other_norm + decay * param_norm, 1.0), 1.0)
+
+
+def _newton_schulz(matrix: Tensor, steps: int, coefficients: Sequence[float], eps: float = 1e-7) -> Tensor:
+    """Move the singular values of a matrix towards 1, by an odd polynomial that is applied ``steps`` times.
+
+    One step takes X to c0 * X + c1 * (X X^T) X + c2 * (X X^T)^2 X + ..., which acts on each singular value alone.
+    """
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.transpose() if tall else matrix  # X X^T is the smaller of the two products then
+    x = x / (x.square().sum().sqrt() + eps)
+    for _ in range(steps):
+        gram = x @ x.transpose()
+        power, total = x, coefficients[0] * x
+        for coefficient in coefficients[1:]:
+            power = gram @ power
+            total = total + coefficient * power
+        x = total
+    return x.transpose() if tall else x
