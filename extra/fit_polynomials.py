@@ -91,6 +91,38 @@ def main() -> None:
     fit("COS_F32", cos_tail, 0, q, list(range(3)), lambda z: z * z + mp.mpf(2) ** -10, f32)
     fit("SIN_F64", sin_tail, 0, q, list(range(6)), weight, float)
     fit("COS_F64", cos_tail, 0, q, list(range(6)), lambda z: z * z + mp.mpf(2) ** -10, float)
+    fit_composite_functions()
+
+
+def fit_composite_functions() -> None:
+    """The tables of mixin/approx.py."""
+    small = mp.mpf(2) ** -10
+
+    def expm1_tail(x):  # expm1(x) = x * (1 + x * p(x)), |x| <= 1
+        return mp.mpf(1) / 2 + x / 6 if abs(x) < mp.mpf(2) ** -40 else (mp.expm1(x) / x - 1) / x
+
+    def atan_tail(z):  # atan(t) = t * (1 + z * p(z)), z = t*t <= 1
+        return -mp.mpf(1) / 3 + z / 5 if z < mp.mpf(2) ** -60 else (mp.atan(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
+
+    def asin_tail(z):  # asin(t) = t * (1 + z * p(z)), z = t*t <= 1/4
+        return mp.mpf(1) / 6 + 3 * z / 40 if z < mp.mpf(2) ** -60 else (mp.asin(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
+
+    def erf_head(z):  # erf(x) = x * p(z), z = x*x <= 1
+        return 2 / mp.sqrt(mp.pi) if z < mp.mpf(2) ** -120 else mp.erf(mp.sqrt(z)) / mp.sqrt(z)
+
+    def erf_tail(t):  # 1 - erf(x) = 2 ** p(x - shift)
+        return mp.log(mp.erfc(t + shift), 2)
+
+    for name, bits, rounding in (("F32", 24, f32), ("F64", 53, float)):
+        wide = bits == 53
+        fit(f"EXPM1_{name}", expm1_tail, -1, 1, list(range(15 if wide else 8)), lambda x: abs(x) + small, rounding)
+        fit(f"ATAN_{name}", atan_tail, 0, 1, list(range(21 if wide else 10)), lambda z: z + small, rounding)
+        fit(f"ASIN_{name}", asin_tail, 0, 0.25, list(range(13 if wide else 6)), lambda z: z + small, rounding)
+        fit(f"ERF_HEAD_{name}", erf_head, 0, 1, list(range(13 if wide else 7)), lambda z: mp.mpf(1), rounding)
+        end = mp.mpf(6) if wide else mp.mpf(4)
+        shift = (end + 1) / 2
+        weight = lambda t: mp.erfc(t + shift) + mp.mpf(2) ** -(bits - 18)
+        fit(f"ERF_TAIL_{name}", erf_tail, 1 - shift, end - shift, list(range(20 if wide else 8)), weight, rounding)
 
 
 if __name__ == "__main__":

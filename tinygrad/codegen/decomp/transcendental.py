@@ -10,7 +10,7 @@ Largest errors, in units in the last place of the result, over all finite float3
     log2(x)                 1.0        sin(x), cos(x)                       1.4
     x**y (float32)          0.6 where float64 exists
 
-float64: exp2 1, log2 2, sin and cos 1 for |x| < 1e8 and of growing absolute error beyond; pow 3 times |y * log2(x)| / 100.
+float64: exp2 1, log2 3, sin and cos 1 for |x| < 1e8 and NaN beyond; pow loses digits as |y * log2(x)| grows.
 Subnormal numbers are exact inputs and results, infinities and NaN follow IEEE 754. The coefficients are the output of
 ``extra/fit_polynomials.py``. Methods: Cody and Waite, "Software Manual for the Elementary Functions", 1980; Payne and Hanek,
 "Radian Reduction for Trigonometric Functions", 1983.
@@ -394,7 +394,7 @@ def _f32_to_u32(x: Value) -> Value:
 
 
 def _sin_f64(x: Value, quarter_turns: int) -> Value:
-    """Reduce by pi/2 in four pieces: exact products up to about 2**26 quarter turns."""
+    """Reduce by pi/2 in four pieces, whose products are exact up to 2**26 quarter turns. Larger arguments give NaN."""
     shifted = x * (2 / math.pi) + F64.rounder
     n = shifted - F64.rounder
     exact = (x - n * _HALF_PI_F64[0]) - n * _HALF_PI_F64[1]
@@ -409,7 +409,10 @@ def _sin_f64(x: Value, quarter_turns: int) -> Value:
     quadrant = quadrant + quarter_turns if quarter_turns else quadrant
     value = (quadrant & 1).ne(0).where(cosine, sine)
     value = (value.bits(dtypes.int64) ^ ((quadrant & 2) << 62)).bits(dtypes.float64)
-    return value if quarter_turns else x.eq(0.0).where(x, value)
+    if not quarter_turns:
+        value = x.eq(0.0).where(x, value)
+    size = (x.bits(dtypes.int64) & 0x7FFFFFFFFFFFFFFF).bits(dtypes.float64)
+    return (size < 2.0**26 * math.pi / 2).where(value, math.nan)
 
 
 # ---- square root and power -------------------------------------------------------------------------------------------------
