@@ -24,10 +24,10 @@ def assert_layers_agree(ours: object, theirs: torch.nn.Module, x: np.ndarray, at
     take_parameters(ours, theirs)
     xt, xo = torch.from_numpy(x).requires_grad_(), Tensor(x).clone()
     yt, yo = theirs(xt), ours(xo)
-    np.testing.assert_allclose(yo.numpy(), yt.detach().numpy(), rtol=1e-4, atol=atol)
     weights = random(*yt.shape)
     (yt * torch.from_numpy(weights)).sum().backward()
-    (yo * Tensor(weights)).sum().backward()
+    (yo * Tensor(weights)).sum().backward()  # before yo is read: from then on it is its value, without a graph
+    np.testing.assert_allclose(yo.numpy(), yt.detach().numpy(), rtol=1e-4, atol=atol)
     np.testing.assert_allclose(xo.grad.numpy(), xt.grad.numpy(), rtol=1e-3, atol=10 * atol)
     parameters = nn.state.get_state_dict(ours)
     for name, theirs_p in theirs.named_parameters():
@@ -219,10 +219,10 @@ def test_embedding() -> None:
     idx = np.array([[1, 0, 10], [3, 3, 1]], dtype=np.int32)
     expected = theirs(torch.from_numpy(idx))
     found = ours(Tensor(idx))
-    np.testing.assert_array_equal(found.numpy(), expected.detach().numpy())
     weights = random(2, 3, 4)
     (expected * torch.from_numpy(weights)).sum().backward()
     (found * Tensor(weights)).sum().backward()
+    np.testing.assert_array_equal(found.numpy(), expected.detach().numpy())
     np.testing.assert_allclose(ours.weight.grad.numpy(), theirs.weight.grad.numpy(), rtol=1e-5, atol=1e-6)
 
 
@@ -248,10 +248,10 @@ def test_lstmcell() -> None:
     for _ in range(3):
         x = random(2, 3)
         state_o, state_t = ours(Tensor(x), state_o), theirs(torch.from_numpy(x), state_t)
-    for o, t in zip(state_o, state_t, strict=True):
-        np.testing.assert_allclose(o.numpy(), t.detach().numpy(), rtol=1e-4, atol=1e-6)
     (state_o[0].sum() + state_o[1].sum()).backward()
     (state_t[0].sum() + state_t[1].sum()).backward()
+    for o, t in zip(state_o, state_t, strict=True):
+        np.testing.assert_allclose(o.numpy(), t.detach().numpy(), rtol=1e-4, atol=1e-6)
     for name, parameter in theirs.named_parameters():
         found = getattr(ours, name).grad.numpy()
         np.testing.assert_allclose(found, parameter.grad.numpy(), rtol=1e-3, atol=1e-5)
