@@ -6,7 +6,7 @@ import pytest
 
 from tinygrad.schedule import create_linear_with_vars
 from tinygrad.schedule.indexing import apply_movement_op
-from tinygrad.uop import AxisType, GroupOp, Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, dtypes
 
 
@@ -137,14 +137,3 @@ def test_convolution_windows_become_sums_of_loops() -> None:
     for u in call.src[0].toposort():
         if u.op is Ops.INDEX:
             assert not any(v.op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD) for v in u.src[1].toposort())
-
-
-def test_cycle_is_an_error_that_says_what_to_do() -> None:
-    x, y = storage(16), storage(16)
-    old_x, old_y = x.flip(0).contiguous(), y.flip(0).contiguous()
-    new_x = x.base.after(x.store(y.base.after(y.store(old_x + 1)).reshape(16) * 2))
-    linear, _, _ = create_linear_with_vars(UOp.sink(new_x, old_y))
-    assert len(linear.src) >= 3
-
-
-assert AxisType.LOOP

@@ -15,8 +15,8 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 # Time of one simple vector operation per element, in bytes of memory traffic: the machine's balance.
-# (About 10 GB/s and 15 simple operations per nanosecond and core: one operation costs as much as 0.7 bytes.)
-BYTES_PER_OP = 0.7
+# (About 10 bytes and 40 simple operations per nanosecond and core.)
+BYTES_PER_OP = 0.25
 OP_COST = {
     Ops.EXP2: 8, Ops.LOG2: 10, Ops.SIN: 20, Ops.POW: 30, Ops.SQRT: 3, Ops.RECIPROCAL: 3, Ops.FDIV: 3, Ops.CDIV: 10,
     Ops.CMOD: 10, Ops.FLOORDIV: 10, Ops.FLOORMOD: 10, Ops.THREEFRY: 80, Ops.CAST: 0.5, Ops.PAD: 2,
@@ -93,7 +93,7 @@ def worth_storing(u: UOp, cost: Cost, uses: int) -> bool:
 
 def worth_storing_operand(cost: Cost, reuse: float) -> bool:
     """Return whether an operand that a contraction reads ``reuse`` times per element should be stored first."""
-    return reuse >= REUSE and cost.ops * reuse * BYTES_PER_OP > 16
+    return reuse >= REUSE and cost.ops * reuse * BYTES_PER_OP > 6
 
 
 def fits_as_row(u: UOp, rows: int, total: int) -> bool:

@@ -15,8 +15,6 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, UOp
 from tinygrad.uop.pickling import _unpickle_graph, save_graph
 
-PLAN_VERSION = 1  # raise whenever the scheduler would make another plan from the same graph
-
 
 @dataclass(frozen=True)
 class PlannedCall:
@@ -43,10 +41,11 @@ class Plan:
 
 
 def _key(sink: UOp) -> str:
+    from tinygrad.fingerprint import source_fingerprint
     from tinygrad.helpers import getenv
     from tinygrad.middleware import cache_token
 
-    return f"{PLAN_VERSION}-{sink.key.hex()}-{cache_token()}-{getenv('SPLIT_REDUCEOP', 1)}"
+    return f"{source_fingerprint()}-{sink.key.hex()}-{cache_token()}-{getenv('SPLIT_REDUCEOP', 1)}"
 
 
 def _on_disk(sink: UOp) -> bool:

@@ -61,7 +61,8 @@ class Rangeify:
         self.stored: dict[UOp, KernelContext] = {}
         self.contexts: dict[UOp, dict[tuple[KernelContext, Idxs, UOp | None], None]] = {}
         self.gathers: dict[UOp, Gather] = {}
-        self.costs: dict[UOp, Cost] = {}
+        self.costs: dict[UOp, Cost] = {}  # of computing a node itself
+        self.seen_costs: dict[UOp, Cost] = {}  # as its users see it: a node that will likely be stored is one load
         self.reduce_ranges: dict[Request, tuple[UOp, ...]] = {}
         self.requests: dict[Request, list[Request]] = {}
         self.values: dict[Request, UOp] = {}
@@ -128,20 +129,41 @@ class Rangeify:
 
     def count_costs(self) -> None:
         """Fill in costs bottom-up, cutting bodies that grow too big."""
+        users = self.count_users()
+        seen = self.seen_costs
         for u in self.order:
             if u._shape is None:
                 continue
             if is_stored(u) or u.op in (Ops.COPY, Ops.CONTIGUOUS) or u.op is Ops.INDEX:
-                self.costs[u] = Cost(frozenset({u}))
+                self.costs[u] = seen[u] = Cost(frozenset({u}))
                 continue
             if u.op in (Ops.CONST, Ops.SPECIAL, Ops.STORE):
-                self.costs[u] = Cost()
+                self.costs[u] = seen[u] = Cost()
                 continue
-            cost = node_cost(u, self.costs)
-            if too_big(cost) and u.device is not None and u.op not in GroupOp.Movement:
+            cost = self.costs[u] = seen[u] = node_cost(u, seen)
+            if u in self.must:
+                seen[u] = Cost(frozenset({u}))
+            if u.op in GroupOp.Movement or u.device is None:
+                continue
+            if too_big(cost):
                 self.must[u] = None
-                cost = Cost(frozenset({u}))
-            self.costs[u] = cost
+                self.costs[u] = seen[u] = Cost(frozenset({u}))
+            elif users.get(u, 0) > 1 and self.ends_reduce(u):
+                seen[u] = Cost(frozenset({u}))
+
+    def count_users(self) -> dict[UOp, int]:
+        """Return how many nodes that compute something read each node, seen through views."""
+        users: dict[UOp, int] = {}
+        for u in reversed(self.order):
+            weight = users.get(u, 1) if u.op in GroupOp.Movement else 1
+            for s in dict.fromkeys(u.src):
+                users[s] = users.get(s, 0) + weight
+        return users
+
+    def ends_reduce(self, u: UOp) -> bool:
+        """Return whether a node is the end of a reduction of its own size, so that storing it is the obvious cut."""
+        size = numel(u)
+        return any(numel(r) == size and r.device is not None for r in self.costs[u].reduces if r is not u)
 
     def fuses(self, reduce: UOp, context: tuple[KernelContext, Idxs, UOp | None]) -> bool:
         """Return whether a REDUCE that one kernel reads under one set of indices runs inside that kernel."""
@@ -179,10 +201,7 @@ class Rangeify:
             return False
         if len(found) == 1:
             return False
-        cost, size = self.costs[u], numel(u)
-        if any(numel(r) == size and r.device is not None for r in cost.reduces if r is not u):
-            return True
-        return worth_storing(u, cost, len(found))
+        return self.ends_reduce(u) or worth_storing(u, self.costs[u], len(found))
 
     def collect_contexts(self) -> None:
         """Walk from the outputs backwards, deciding what is stored and handing index expressions down."""
@@ -411,6 +430,7 @@ class Rangeify:
         """Return the kernels in the order in which their values appear in the graph."""
         self.count_costs()
         self.mark_must()
+        self.count_costs()  # now with what must be stored as plain loads
         self.collect_contexts()
         kernels: list[Kernel] = []
         for u in self.order:

@@ -8,9 +8,11 @@ Out:  fewer kernels: independent ones with equal loops (and, if they reduce, equ
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tinygrad.helpers import prod
 from tinygrad.schedule.kernel import Kernel, Leaf, StoreNest
-from tinygrad.schedule.ordering import Edges, build_edges, in_place_hazard
+from tinygrad.schedule.ordering import Edges, build_edges, in_place_hazard, stores_of
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.rewrite import substitute
@@ -112,8 +114,68 @@ class _Merger:
         self.reach = _reach(self.edges, len(self.kernels))
 
 
+    def chained(self, j: int, i: int) -> bool:
+        """Return whether kernel ``i`` uses what ``j`` stores, and no other kernel stands between them."""
+        return i in self.needs_value[j] and not any(k != i and self.reach[k] >> i & 1 for k in self.edges[j])
+
+
+def forward_nests(first: Kernel, then: Kernel, leaves: dict[UOp, Leaf]) -> list[StoreNest] | None:
+    """Return the nests of ``then`` on the loops of ``first``, with loads of what ``first`` stores replaced by the values.
+
+    None if ``then`` reads them at other positions than those of the same iteration.
+    """
+    stored: dict[UOp, StoreNest] = {}
+    for nest, state in zip(first.nests, first.writes, strict=True):
+        stored[state] = nest
+    made = [merge_nests(first.nests, n) for n in then.nests]
+    loads = {u for n in made for root in (n.value, n.index) for u in root.toposort() if u.op is Ops.INDEX}
+    values: dict[UOp, UOp] = {}
+    for load in loads:
+        leaf = leaves.get(load.src[0])
+        if leaf is None:
+            return None
+        writes = [s for s in stored if s is leaf.state or s in stores_of(leaf.state)]
+        if not writes:
+            if any(leaf.storage is n.target for n in first.nests):
+                return None  # the state before: what the iteration overwrites is gone for the others
+            continue
+        nest = stored[writes[0]]
+        if len(writes) > 1 or load.src[0].tag is not None or load.src[1] is not nest.index or len(load.src) != 2:
+            return None
+        if writes[0].op is Ops.STORE and prod(tuple(r.src[0].vmax for r in nest.ranges)) != prod(nest.target.arg.shape):
+            return None
+        values[load] = nest.value
+    return [replace(n, value=substitute(n.value, values), index=substitute(n.index, values)) for n in made]
+
+
+def _forward_chains(kernels: list[Kernel], leaves: dict[UOp, Leaf], merger: _Merger, gone: set[int]) -> None:
+    """Merge kernels that use, in the same iteration, what another one stores."""
+    for i, kernel in enumerate(kernels):
+        signature = _signature(kernel)
+        if i in gone or signature is None or signature[2]:
+            continue
+        for j in range(i):
+            if j in gone or not merger.chained(j, i) or _signature(kernels[j]) != signature:
+                continue
+            first = kernels[j]
+            if len(first.nests) + len(kernel.nests) > MAX_STORES:
+                continue
+            if len(_loaded(first, leaves) | _loaded(kernel, leaves)) > MAX_BUFFERS:
+                continue
+            nests = forward_nests(first, kernel, leaves)
+            if nests is None:
+                continue
+            trial = Kernel("compute", first.device, [*first.nests, *nests])
+            if in_place_hazard(trial, leaves):
+                continue
+            kernel.nests = nests
+            merger.merge(j, i)
+            gone.add(i)
+            break
+
+
 def merge_siblings(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kernel]:
-    """Return the kernels with siblings merged. The graph of dependencies must have no cycle."""
+    """Return the kernels with siblings and chains merged. The graph of dependencies must have no cycle."""
     merger = _Merger(kernels, leaves)
     groups: dict[tuple[object, ...], list[int]] = {}
     gone: set[int] = set()
@@ -128,6 +190,7 @@ def merge_siblings(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kerne
             continue
         merger.merge(partner, i)
         gone.add(i)
+    _forward_chains(kernels, leaves, merger, gone)
     return [k for i, k in enumerate(kernels) if i not in gone]
 
 
