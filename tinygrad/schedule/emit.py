@@ -56,7 +56,8 @@ def kernel_ast(kernel: Kernel, leaves: dict[UOp, Leaf]) -> tuple[UOp, list[UOp]]
             loops[u] = None
     for number, r in enumerate(loops):
         swap[r] = UOp(Ops.RANGE, r.dtype, r.src, (number, *r.arg[1:]))
-    return substitute(sink, swap), list(storages)
+    # All at once: the new number of one loop may be the old number of another.
+    return substitute(sink, swap, walk=True), list(storages)
 
 
 def _store(nest: StoreNest) -> UOp:
