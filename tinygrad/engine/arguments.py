@@ -1,0 +1,247 @@
+"""The arguments of a jitted call: which tensors are inputs, which Variables are bound, and what else the call depends on.
+
+In:   positional and keyword arguments of any nesting (lists, tuples, dicts, dataclasses).
+Out:  ``Arguments``: inputs by name, values of Variables, and a key of all other Python values.
+Why:  a capture may be replayed exactly when the key is the same and every input looks as it did.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from tinygrad.dtype import DType
+from tinygrad.live import is_view_node
+from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+Name = int | str
+
+_VALUES: Final = (bool, int, float, complex, str, bytes, type(None), enum.Enum, DType)
+
+
+class JitError(Exception):
+    """A function cannot be captured, or a capture cannot be replayed with these arguments."""
+
+
+@dataclasses.dataclass(frozen=True)
+class InputInfo:
+    """What must be the same in every call of a capture.
+
+    Attributes:
+        view: The movement nodes between storage and tensor, without values of Variables; or the plain shape.
+        variables: Names of the Variables in them.
+        size: Elements of the storage.
+        dtype: Dtype of the tensor.
+        device: Where it is.
+    """
+
+    view: tuple[Any, ...]
+    variables: tuple[str, ...]
+    size: int
+    dtype: DType
+    device: Any
+
+    def __str__(self) -> str:
+        shape = self.view if all(isinstance(s, int) for s in self.view) else f"view with {', '.join(self.variables)}"
+        return f"{shape} {self.dtype.name} {self.device}"
+
+
+class Arguments:
+    """The arguments of one call.
+
+    Attributes:
+        names: Of the inputs: an int for a positional tensor, a str for a keyword or a tensor inside a container.
+        tensors: The inputs.
+        nodes: Their BUFFERs, after ``resolve``.
+        infos: What they look like, after ``resolve``.
+        var_vals: Values of Variables, from arguments and from shapes of inputs.
+        key: Everything else that the call depends on.
+    """
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.names: list[Name] = []
+        self.tensors: list[Tensor] = []
+        self.nodes: list[UOp] = []
+        self.infos: list[InputInfo] = []
+        self.var_vals: dict[str, int] = {}
+        key: list[Hashable] = []
+        for name, value in _leaves(args, kwargs):
+            if isinstance(value, Tensor):
+                self.names.append(name)
+                self.tensors.append(value)
+            elif isinstance(value, UOp) and value.is_bound_var:
+                key.append((name, value.src[0]))
+                self._bind(value)
+            else:
+                key.append((name, _key_of(value)))
+        self.key = tuple(key)
+
+    def _bind(self, bound: UOp) -> None:
+        var, value = bound.unbind()
+        if self.var_vals.setdefault(var.expr, value) != value:
+            raise JitError(f"bind mismatch on {var.expr} in the arguments: {self.var_vals[var.expr]} and {value}")
+
+    def realize(self) -> None:
+        """Compute the inputs that are not computed yet. Those that were pending become storage of their own."""
+        pending = [t for t in self.tensors if t._is_pending()]
+        if not pending:
+            return
+        Tensor.realize(*pending)
+        views = [t for t in pending if _is_plain_view(t.uop)]
+        for t in views:
+            t.uop = t.contiguous().uop
+        if views:
+            Tensor.realize(*views)
+
+    def resolve(self, copy_views: bool = False) -> None:
+        """Find the storage of every input.
+
+        Args:
+            copy_views: Copy views and constants instead of refusing them.
+
+        Raises:
+            JitError: An input is a view or a constant, or two inputs share storage.
+        """
+        seen: dict[UOp, Name] = {}
+        for i, (name, tensor) in enumerate(zip(self.names, self.tensors, strict=True)):
+            uop = tensor.uop
+            fault = _not_real(uop)
+            if fault and not copy_views:
+                raise JitError(
+                    f"JIT inputs must be real buffers; use .clone()\n  {label(name)} is {fault}: shape {_shape(uop)}, dtype "
+                    f"{uop.dtype.name}, device {uop.device}\n  hint  pass {label(name)}.clone(), or use "
+                    "TinyJit(f, recapture=True), which copies it"
+                )
+            if fault:
+                self.tensors[i] = tensor = tensor.clone().realize()
+                uop = tensor.uop
+            node, info = self._describe(uop)
+            if node in seen:
+                raise JitError(
+                    f"duplicate inputs to JIT: {label(seen[node])} and {label(name)} are the same buffer\n"
+                    f"  hint  pass one of them as .clone()"
+                )
+            seen[node] = name
+            self.nodes.append(node)
+            self.infos.append(info)
+
+    def _describe(self, uop: UOp) -> tuple[UOp, InputInfo]:
+        base = uop
+        chain: list[UOp] = []
+        symbolic = False
+        while base.op is not Ops.BUFFER:
+            chain.append(base)
+            symbolic = symbolic or len(base.src) > 1
+            base = base.src[0]
+        size = base.arg.shape[0]
+        if not symbolic:
+            return base, InputInfo(uop.shape, (), size, uop.dtype, base.arg.device)
+        view: list[Any] = []
+        names: dict[str, None] = {}
+        for node in chain:
+            plain = []
+            for s in node.src[1:]:
+                unbound, values = s.unbind_all()
+                for var, value in values.items():
+                    names[var.expr] = None
+                    self._bind(var.bind(value))
+                plain.append(unbound)
+            view.append((node.op, node.arg, tuple(plain)))
+        return base, InputInfo(tuple(view), tuple(names), size, uop.dtype, base.arg.device)
+
+
+def label(name: Name) -> str:
+    """Return how messages call an input."""
+    return f"argument {name}"
+
+
+def _shape(uop: UOp) -> Any:
+    return tuple(s if isinstance(s, int) else s.render() for s in uop._shape or ())
+
+
+def _not_real(uop: UOp) -> str | None:
+    """Return why a node is no real buffer, or None if it is one. A view whose size is symbolic is one."""
+    if uop.is_virtual:
+        return "a constant"
+    if _is_plain_view(uop):
+        return "a view"
+    base = uop
+    while is_view_node(base):
+        base = base.src[0]
+    return None if base.op is Ops.BUFFER else "not computed"
+
+
+def _is_plain_view(uop: UOp) -> bool:
+    """Whether a node shows part of its storage, or another order of it, and this does not depend on a Variable."""
+    moved = symbolic = False
+    while is_view_node(uop):
+        moved = moved or uop.op not in (Ops.RESHAPE, Ops.DETACH)
+        symbolic = symbolic or len(uop.src) > 1
+        uop = uop.src[0]
+    return moved and not symbolic
+
+
+def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Name, Any]]:
+    """Yield (name, value) of everything that is no container, in an order that does not depend on that of keywords."""
+    stack: list[tuple[Name, Any]] = [*enumerate(args), *sorted(kwargs.items())]
+    stack.reverse()
+    while stack:
+        name, value = stack.pop()
+        if isinstance(value, (list, tuple)):
+            stack += [(f"{name}[{i}]", item) for i, item in reversed(list(enumerate(value)))]
+        elif isinstance(value, dict):
+            stack += [(f"{name}[{k!r}]", value[k]) for k in reversed(list(value))]
+        elif dataclasses.is_dataclass(value) and not isinstance(value, (type, Tensor, UOp, DType)):
+            fields = [field.name for field in dataclasses.fields(value)]
+            stack += [(f"{name}.{field}", getattr(value, field)) for field in reversed(fields)]
+        else:
+            yield name, value
+
+
+class _ById:
+    """Stands for an object in keys: equal only to itself, and keeps it alive so that its id is not reused."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and other.held is self.held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (f"object {id(self.held)}",)  # it does not travel: nothing in another process is equal to it
+
+
+def _key_of(value: Any) -> Hashable:
+    if isinstance(value, _VALUES):
+        # 1, 1.0 and True are equal, and so are 0.0 and -0.0; nan is not equal to itself.
+        return type(value).__name__, repr(value) if isinstance(value, (float, complex)) else value
+    if hasattr(value, "__array_interface__"):
+        import numpy as np
+
+        array = np.asarray(value)
+        return "array", array.shape, array.dtype.str, hashlib.sha256(array.tobytes()).digest()
+    return value if isinstance(value, UOp) else _ById(value)
+
+
+def map_structure(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """Return nested lists, tuples and dicts with ``leaf`` applied to everything else."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_structure(v, leaf) for v in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map_structure(v, leaf) for v in value)
+    if isinstance(value, dict):
+        return {k: map_structure(v, leaf) for k, v in value.items()}
+    return leaf(value)
+
+
+__all__ = ["Arguments", "InputInfo", "JitError", "Name", "label", "map_structure"]

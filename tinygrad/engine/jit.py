@@ -1,0 +1,294 @@
+"""TinyJit: run once, capture once, then replay without Python.
+
+In:   a function of tensors.
+Out:  the same function. Its first call runs as usual, the second is captured (its kernels are joined into one list, planned,
+      compiled and grouped into device graphs), later calls only swap inputs and replay.
+Why:  a training step is hundreds of kernels of a few microseconds each: building its graph again would take longer than
+      running it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+
+from tinygrad.buffer import run_after_fork
+from tinygrad.engine.arguments import Arguments, JitError, map_structure
+from tinygrad.engine.capture import CapturedJit, Recorder, build_capture
+from tinygrad.engine.capturing import capturing
+from tinygrad.engine.graph import GraphException, GraphRunner, MultiGraphRunner
+from tinygrad.engine.realize import run_linear
+from tinygrad.helpers import getenv
+from tinygrad.mixin.rand import random_state
+from tinygrad.settings import BEAM, JIT, Context
+from tinygrad.tensor import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MOST_CAPTURES: Final = 64
+
+
+class _Entry:
+    """How far the calls with one key have come."""
+
+    __slots__ = ("calls", "captured")
+
+    def __init__(self, calls: int = 0, captured: CapturedJit | None = None) -> None:
+        self.calls, self.captured = calls, captured
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Entry, (self.calls, self.captured)
+
+
+class TinyJit(Generic[P, R]):
+    """Replay a function of tensors from its third call on.
+
+    Call 1 runs the function, call 2 captures what it runs, calls 3 and later replay that on their inputs. Tensors among the
+    arguments (inside of lists, tuples, dicts and dataclasses too) are inputs; they must look the same in every call. Python
+    values among the arguments select the capture: another value is captured again. Tensors that the function reaches in
+    other ways are used where they are. A returned tensor keeps its value when the function is called again.
+
+    Args:
+        fxn: Function, lambda or method (every object gets captures of its own). It returns None, a tensor, or lists, tuples
+            and dicts of them.
+        prune: Run kernels that no input changes only once, at the capture.
+        recapture: Keep one capture per shape and dtype of the inputs, and copy views and constants, instead of raising.
+
+    Attributes:
+        fxn: The function.
+        cnt: Number of calls.
+        prune: As given.
+        captured: The capture that was used last, or None.
+
+    Raises:
+        JitError: (by calls) An input is a view or a constant, two inputs share storage, an input looks different from the
+            capture, values are read during the capture, nothing was computed, or something else than tensors is returned.
+        RuntimeError: (by calls) One TinyJit runs while another captures.
+
+    Example:
+        >>> @TinyJit
+        ... def double(x):
+        ...     return (x + x).realize()
+        >>> [double(Tensor([float(i)])).item() for i in range(4)]
+        [0.0, 2.0, 4.0, 6.0]
+    """
+
+    # No __dict__: a model that keeps a TinyJit as an attribute must not show captured tensors as its state.
+    __slots__ = (
+        "__name__", "__qualname__", "__weakref__", "__wrapped__", "_bound", "_entries", "_lock", "_shared", "captured", "cnt",
+        "fxn", "prune", "recapture",
+    )  # fmt: skip
+
+    @overload
+    def __new__(cls, fxn: Callable[P, R], *, prune: bool = ..., recapture: bool = ...) -> TinyJit[P, R]: ...
+    @overload
+    def __new__(cls, fxn: None = None, *, prune: bool = ..., recapture: bool = ...) -> Any: ...
+    def __new__(cls, fxn: Callable[P, R] | None = None, *, prune: bool = False, recapture: bool = False) -> Any:
+        """Return the jitted function, or a decorator if there is no function yet."""
+        if fxn is None:
+            return functools.partial(cls, prune=prune, recapture=recapture)
+        return object.__new__(cls)
+
+    def __init__(self, fxn: Callable[P, R], *, prune: bool = False, recapture: bool = False) -> None:
+        self.fxn: Callable[P, R] | None = fxn
+        self.prune, self.recapture = prune, recapture
+        self._setup(0, {}, None)
+
+    def _setup(self, cnt: int, entries: dict[Any, _Entry], captured: CapturedJit | None) -> None:
+        self.cnt, self._entries, self.captured = cnt, entries, captured
+        self._bound: weakref.WeakKeyDictionary[Any, TinyJit[..., R]] = weakref.WeakKeyDictionary()
+        self.__wrapped__ = self.fxn
+        self.__name__ = getattr(self.fxn, "__name__", type(self.fxn).__name__)
+        self.__qualname__ = getattr(self.fxn, "__qualname__", self.__name__)
+        self._renew_lock()
+        run_after_fork(self, "_renew_lock")
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.RLock()
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        """Return the jitted method of one object; it has captures of its own."""
+        if obj is None:
+            return self
+        with self._lock:
+            found = self._bound.get(obj)
+            if found is None:
+                # The object must not be kept alive by the entry that its own death removes.
+                method = _WeakMethod(self.fxn, obj)
+                found = self._bound[obj] = TinyJit(method, prune=self.prune, recapture=self.recapture)
+        return found
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call, capture or replay the function; see the class."""
+        if capturing:
+            raise RuntimeError(
+                f"having TinyJit inside another TinyJit is not supported: {self.__name__} was called while another function "
+                "is being captured; call the plain function there (.fxn), or jit only the outer one"
+            )
+        with self._lock:
+            return self._call(args, kwargs)  # type: ignore[no-any-return]
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not JIT.get() and self.fxn is not None:
+            return _realized(self.fxn(*args, **kwargs))
+        arguments = Arguments(args, kwargs)
+        arguments.realize()
+        entry = self._entry(arguments)
+        if entry.captured is not None:
+            if not arguments.nodes:
+                arguments.resolve(self.recapture)
+            result = entry.captured(arguments)
+            self.captured = entry.captured
+        elif self.fxn is None:
+            raise JitError("args mismatch in JIT: this TinyJit was loaded without its function, and has no capture for these values")
+        elif entry.calls == 0:
+            with Context(BEAM=0 if getenv("IGNORE_JIT_FIRST_BEAM", 0) else BEAM.get()):
+                result = _realized(self.fxn(*args, **kwargs))
+        else:
+            result = self._capture(entry, arguments, args, kwargs)
+        entry.calls += 1
+        self.cnt += 1
+        return result
+
+    def _entry(self, arguments: Arguments) -> _Entry:
+        key: Any = arguments.key
+        if self.recapture:
+            arguments.resolve(copy_views=True)
+            key = key, tuple(arguments.names), tuple(arguments.infos)
+        found = self._entries.get(key)
+        if found is None:
+            if len(self._entries) >= MOST_CAPTURES:
+                what = "shapes or Python values" if self.recapture else "Python values"
+                raise JitError(
+                    f"{self.__name__} has been called with {MOST_CAPTURES} different {what} among its arguments, and each "
+                    "needs a capture of its own\n  hint  pass numbers that change as Tensors or as bound Variables"
+                )
+            found = self._entries[key] = _Entry()
+        return found
+
+    def _capture(self, entry: _Entry, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not arguments.nodes:
+            arguments.resolve(self.recapture)
+        pending = [t for t in random_state() if t._is_pending()]
+        if pending:
+            Tensor.realize(*pending)  # draws that were made outside belong to no replay
+        recorder = Recorder()
+        explicit = dict(arguments.var_vals)
+        assert self.fxn is not None
+        try:
+            result = self._record(recorder, arguments, args, kwargs)
+            if not any(linear.src for linear, _ in recorder.linears):
+                raise JitError(
+                    f"didn't JIT anything! {self.__name__} computed nothing; return tensors that depend on the arguments, or "
+                    "realize inside"
+                )
+        except BaseException:
+            # What the function has realized is taken for computed by every tensor, so it has to be.
+            for linear, var_vals in recorder.linears:
+                run_linear(linear, var_vals)
+            raise
+        entry.captured = self.captured = build_capture(recorder, arguments, result, self.prune, explicit)
+        return result
+
+    def _record(self, recorder: Recorder, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the function with its schedules going to the recorder."""
+        assert self.fxn is not None
+        copied = {id(t): t for t in arguments.tensors}
+        capturing.append(recorder)
+        try:
+            result = self.fxn(*args, **kwargs) if not self.recapture else self._call_on_copies(copied, arguments, args, kwargs)
+            map_structure(result, self._check_leaf)
+            _realized(result)
+            pending = [t for t in random_state() if t._is_pending()]
+            if pending:
+                Tensor.realize(*pending)  # a draw counts in every replay, whether or not its numbers were used
+        finally:
+            capturing.pop()
+        return result
+
+    def _call_on_copies(
+        self, known: dict[int, Tensor], arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        # Views were copied: while the function is captured, the user's tensors show the copies.
+        assert self.fxn is not None
+        given = Arguments(args, kwargs).tensors
+        before = [t.uop for t in given]
+        try:
+            for mine, copy in zip(given, arguments.tensors, strict=True):
+                if mine is not copy:
+                    mine.uop = copy.uop
+            return self.fxn(*args, **kwargs)
+        finally:
+            for mine, copy, uop in zip(given, arguments.tensors, before, strict=True):
+                if mine is not copy:
+                    mine.uop = uop
+
+    def _check_leaf(self, leaf: Any) -> Any:
+        if leaf is not None and not isinstance(leaf, Tensor):
+            raise JitError(
+                f"{self.__name__} returned a non-Tensor value of type {type(leaf).__name__}: {leaf!r}\n"
+                "  rule  a jitted function returns None, a Tensor, or lists, tuples and dicts of Tensors\n"
+                "  hint  a replay does not run Python, so numbers would not change: return the Tensor and read it outside"
+            )
+        return leaf
+
+    def reset(self) -> None:
+        """Forget all captures.
+
+        Raises:
+            AssertionError: There is no function (the object was unpickled), so nothing could be captured again.
+        """
+        if self.fxn is None:
+            raise AssertionError("can't reset without function: this TinyJit was unpickled and only replays")
+        self.cnt, self.captured = 0, None
+        self._entries.clear()
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        if not any(entry.captured is not None for entry in self._entries.values()):
+            raise AssertionError("can't pickle an uncaptured JIT: call it twice first")
+        return self.prune, self.recapture, self._entries, self.captured, self.__name__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load, self.__getstate__()
+
+    def __repr__(self) -> str:
+        return f"<TinyJit {self.__name__} cnt={self.cnt} {'captured' if self.captured is not None else 'not captured'}>"
+
+
+class _WeakMethod(Generic[R]):
+    """A function bound to an object that it does not keep alive."""
+
+    def __init__(self, fxn: Callable[..., R] | None, obj: Any) -> None:
+        assert fxn is not None
+        self.function, self.object = fxn, weakref.ref(obj)
+        self.__name__, self.__qualname__ = fxn.__name__, fxn.__qualname__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
+        obj = self.object()
+        if obj is None:
+            raise ReferenceError(f"{self.__qualname__}: the object of this jitted method is gone")
+        return self.function(obj, *args, **kwargs)
+
+
+def _load(prune: bool, recapture: bool, entries: dict[Any, _Entry], captured: CapturedJit, name: str) -> TinyJit[..., Any]:
+    made: TinyJit[..., Any] = object.__new__(TinyJit)
+    made.fxn, made.prune, made.recapture = None, prune, recapture
+    made._setup(2, entries, captured)
+    made.__name__ = made.__qualname__ = name
+    return made
+
+
+def _realized(result: R) -> R:
+    """Realize every tensor of a returned structure; returns it."""
+    tensors: list[Tensor] = []
+    map_structure(result, lambda leaf: tensors.append(leaf) if isinstance(leaf, Tensor) else None)
+    if tensors:
+        Tensor.realize(*tensors)
+    return result
+
+
+__all__ = ["CapturedJit", "GraphException", "GraphRunner", "JitError", "MultiGraphRunner", "TinyJit"]
