@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad.device import CompileError, Compiler
-from tinygrad.dtype import AddrSpace, DType, dtypes, storage_fmt_for_dtype, truncate
+from tinygrad.dtype import AddrSpace, DType, dtypes, truncate
 from tinygrad.helpers import to_function_name
 from tinygrad.renderer import Renderer
 from tinygrad.uop import AxisType, GroupOp, Ops
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 # Memory views read and write these themselves; the other dtypes are decoded by table.
-_DIRECT: Final = frozenset("?bBhHiIqQfd")
+DIRECT_FORMATS: Final = frozenset("?bBhHiIqQfd")
 
 # ---- elementwise: op -> expression of its operands {0}, {1}, {2} --------------------------------------------------------
 
@@ -277,8 +277,7 @@ class _Writer:
     def _write(self, memory: UOp, position: str, value: str) -> None:
         name, size = memory_name(memory), memory_size(memory)
         self.line(f"if not 0 <= {position} < {size}: out_of_bounds('store', '{name}', {position}, {size})")
-        direct = storage_fmt_for_dtype(memory.dtype) in _DIRECT and memory.dtype.fmt in _DIRECT
-        encoded = direct or memory.op is Ops.BUFFER
+        encoded = memory.dtype.fmt in DIRECT_FORMATS or memory.op is Ops.BUFFER
         self.line(f"{name}[{position}] = {value if encoded else f'encode_{memory.dtype.full_name}({value})'}")
 
     def _positions(self, position: UOp, lanes: int) -> str:
@@ -387,7 +386,7 @@ def memory_size(u: UOp) -> int:
 def _read(memory: UOp, position: str) -> str:
     name, size, dtype = memory_name(memory), memory_size(memory), memory.dtype
     item = f"{name}[{position}]"
-    if memory.op is Ops.PARAM and dtype.fmt not in _DIRECT:
+    if memory.op is Ops.PARAM and dtype.fmt not in DIRECT_FORMATS:
         item = f"table_{dtype.full_name}[{item}]"
     return f"{item} if 0 <= {position} < {size} else out_of_bounds('load', '{name}', {position}, {size})"
 
@@ -471,5 +470,5 @@ class PythonRenderer(Renderer):
 
 
 def _signature(memories: Sequence[UOp]) -> list[tuple[str, int]]:
-    """(struct code of the storage, elements) of each piece of memory."""
-    return [(storage_fmt_for_dtype(u.dtype) or "B", memory_size(u)) for u in memories]
+    """(name of the dtype, elements) of each piece of memory."""
+    return [(u.dtype.full_name, memory_size(u)) for u in memories]

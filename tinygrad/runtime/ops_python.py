@@ -17,8 +17,9 @@ from types import CodeType
 from typing import Any
 
 from tinygrad.device import Allocator, BufferSpec, Compiled, Program, TinyELF
+from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.helpers import to_mv
-from tinygrad.renderer.python import PythonRenderer
+from tinygrad.renderer.python import DIRECT_FORMATS, PythonRenderer
 from tinygrad.runtime.support.python_numbers import namespace_for
 
 __all__ = ["PythonAllocator", "PythonDevice", "PythonProgram", "PythonRenderer"]
@@ -94,7 +95,7 @@ class PythonProgram(Program):
         groups, items = _indices((1,) if has_threads else global_size), _indices(local_size or (1,))
         end = int(global_size[0]) if has_threads else 1
         for group in groups:
-            shared = tuple([_poison(code)] * size for code, size in self.facts["shared"])
+            shared = tuple([_poison(to_dtype(name))] * size for name, size in self.facts["shared"])
             launched = [self.function(memory, tuple(vals), group, local, 0, end, shared) for local in items]
             if self.facts["barrier"]:
                 self._in_lockstep(launched)
@@ -105,10 +106,13 @@ class PythonProgram(Program):
         if len(bufs) != len(declared):
             raise RuntimeError(f"{self.name}: the kernel takes {len(declared)} buffers, got {len(bufs)}")
         typed = []
-        for number, (buf, (code, size)) in enumerate(zip(bufs, declared, strict=True)):
-            nbytes = size * memoryview(b"").cast(code).itemsize
+        for number, (buf, (name, size)) in enumerate(zip(bufs, declared, strict=True)):
+            dtype = to_dtype(name)
+            nbytes = size * dtype.itemsize
             if len(buf) < nbytes:
                 raise IndexError(f"{self.name}: buffer {number} has {len(buf)} bytes, the kernel's has {nbytes}")
+            # The memory views of Python 3.11 do not know float16: narrow floats are handled as bits.
+            code = dtype.fmt if dtype.fmt in DIRECT_FORMATS else "H" if dtype.itemsize == 2 else "B"
             typed.append(buf[:nbytes].cast(code))
         return tuple(typed)
 
@@ -128,9 +132,9 @@ def _indices(sizes: Sequence[int]) -> list[tuple[int, ...]]:
     return [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
 
 
-def _poison(code: str) -> Any:
+def _poison(dtype: DType) -> Any:
     """What fresh local memory holds: a value that shows if a kernel reads before it writes."""
-    return math.nan if code in "efd" else code == "?" or 0x55
+    return math.nan if dtypes.is_float(dtype) else dtype is dtypes.bool or 0x55
 
 
 class PythonDevice(Compiled):

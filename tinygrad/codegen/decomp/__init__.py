@@ -112,6 +112,12 @@ pm_operations = PatternMatcher([
     (UPat(Ops.MAX, src=(UPat.var("x"), UPat.var("y"))), lower_max),
 ])
 
+# Applied in one walk: what replaces a division holds a division.
+pm_division = PatternMatcher([
+    # x / y, x mod y -> shift, mask, multiplication, or a division by what is neither 0 nor -1
+    (UPat((Ops.CDIV, Ops.CMOD), src=(UPat.var("x"), UPat.var("y")), name="u"), lower_division),
+])
+
 
 # ---- forms that some targets have and others lack --------------------------------------------------------------------------
 
@@ -164,7 +170,6 @@ def form_equal(ctx: Support, x: UOp, y: UOp) -> UOp | None:
 
 
 pm_forms = PatternMatcher([
-    (UPat((Ops.CDIV, Ops.CMOD), src=(UPat.var("x"), UPat.var("y")), name="u"), lower_division),
     (UPat(Ops.SUB, src=(UPat.var("x"), UPat.var("y"))), lower_sub),
     (UPat(Ops.NEG, src=(UPat.var("x"),)), lower_neg),
     (UPat(Ops.CMPEQ, src=(UPat.var("x"), UPat.var("y"))), lower_equal),
@@ -223,5 +228,6 @@ def decompose(sink: UOp, renderer: Renderer) -> UOp:
         sink = Emulation(missing, support.has_double).run(sink)
     _check_dtypes(sink, support, renderer)
     sink = graph_rewrite(sink, pm_operations, ctx=support, name="lower operations")
+    sink = graph_rewrite(sink, pm_division, ctx=support, walk=True, name="lower divisions")
     sink = graph_rewrite(sink, pm_native_forms, ctx=support, name="native forms")
     return graph_rewrite(sink, pm_forms, ctx=support, name="lower forms")

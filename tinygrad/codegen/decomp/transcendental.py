@@ -146,7 +146,7 @@ def exp2(x: UOp) -> UOp:
 
 def _one_plus(r: Value, coefficients: tuple[float, ...]) -> Value:
     """Return 1 + r * p(r); the rounding error of 1 + r * c0 is computed and put back."""
-    first = r * coefficients[0]
+    first = r if coefficients[0] == 1.0 else r * coefficients[0]  # e**x: the constants of exp2 and of x cancel
     total = first + 1.0
     lost = first - (total - 1.0)
     return total + (lost + (r * r) * polynomial(r, coefficients[1:]))
