@@ -76,20 +76,20 @@ def dot_product(n: int = 64, width: int = 16) -> list[UOp]:
 DOT_IR = """\
 define void @dot(ptr %bufs, ptr %vals, i64 %begin, i64 %end) #0 {
 entry:
-  %p0 = getelementptr inbounds ptr, ptr %bufs, i64 0
+  %p0 = getelementptr ptr, ptr %bufs, i64 0
   %buf0 = load ptr, ptr %p0, align 8
-  %p1 = getelementptr inbounds ptr, ptr %bufs, i64 1
+  %p1 = getelementptr ptr, ptr %bufs, i64 1
   %buf1 = load ptr, ptr %p1, align 8
-  %p2 = getelementptr inbounds ptr, ptr %bufs, i64 2
+  %p2 = getelementptr ptr, ptr %bufs, i64 2
   %buf2 = load ptr, ptr %p2, align 8
   br label %b1
 b1:
   %v2 = phi i64 [ 0, %entry ], [ %v10, %b1 ]
   %v3 = phi <4 x float> [ splat (float 0x0000000000000000), %entry ], [ %v9, %b1 ]
   %v4 = mul i64 %v2, 4
-  %v5 = getelementptr inbounds float, ptr %buf1, i64 %v4
+  %v5 = getelementptr float, ptr %buf1, i64 %v4
   %v6 = load <4 x float>, ptr %v5, align 4
-  %v7 = getelementptr inbounds float, ptr %buf2, i64 %v4
+  %v7 = getelementptr float, ptr %buf2, i64 %v4
   %v8 = load <4 x float>, ptr %v7, align 4
   %v9 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v6, <4 x float> %v8, <4 x float> %v3)
   %v10 = add nsw i64 %v2, 1
@@ -102,7 +102,7 @@ b1x:
   %v15 = extractelement <2 x float> %v14, i64 0
   %v16 = extractelement <2 x float> %v14, i64 1
   %v17 = fadd float %v15, %v16
-  %v18 = getelementptr inbounds float, ptr %buf0, i64 0
+  %v18 = getelementptr float, ptr %buf0, i64 0
   store float %v17, ptr %v18, align 4
   ret void
 }
@@ -147,10 +147,10 @@ def test_constant_offsets_stay_outside_the_index() -> None:
     total = UOp(Ops.ADD, dtypes.float32, (UOp(Ops.ADD, dtypes.float32, (parts[0], parts[1])), parts[2]))
     body = store(at(param(0, dtypes.float32, 10), i), total)
     text = LLVMRenderer(AVX512).render(program(body, end(body, i)))
-    base = re.search(r"(%v\d+) = getelementptr inbounds float, ptr %buf1, i64 %v\d+", text)
+    base = re.search(r"(%v\d+) = getelementptr float, ptr %buf1, i64 %v\d+", text)
     assert base is not None
     for offset in (1, 2, 3):
-        assert f"getelementptr inbounds float, ptr {base[1]}, i64 {offset}" in text
+        assert f"getelementptr float, ptr {base[1]}, i64 {offset}" in text
 
 
 def test_arguments_are_ordered_by_slot_and_name() -> None:

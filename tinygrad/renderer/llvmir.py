@@ -130,11 +130,11 @@ class _Kernel:
     def _arguments(self) -> list[str]:
         lines = []
         for i, u in enumerate(self.buffers):
-            lines.append(f"%p{i} = getelementptr inbounds ptr, ptr %bufs, i64 {i}")
+            lines.append(f"%p{i} = getelementptr ptr, ptr %bufs, i64 {i}")
             lines.append(f"%buf{u.arg.slot} = load ptr, ptr %p{i}, align 8")
         for i, u in enumerate(self.variables):
             kind, wide = ir_type(u.dtype), f"%var{i}"
-            lines.append(f"%q{i} = getelementptr inbounds i64, ptr %vals, i64 {i}")
+            lines.append(f"%q{i} = getelementptr i64, ptr %vals, i64 {i}")
             if kind == "i64":
                 lines.append(f"{wide} = load i64, ptr %q{i}, align 8")
             else:
@@ -242,17 +242,13 @@ class _Kernel:
         if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
             index, offset = index.src[0], index.src[1].arg
         elif index.op is Ops.CONST:
-            return self.b.at(pointer).emit(
-                f"getelementptr inbounds {kind}, ptr {pointer.name}, i64 {index.arg}", dtypes.void, 1
-            )
+            return self.b.at(pointer).emit(f"getelementptr {kind}, ptr {pointer.name}, i64 {index.arg}", dtypes.void, 1)
         at = self.value(index)
         if at.lanes > 1 or offset == 0:
             at = self.value(u.src[1])
-            return self.b.at(pointer, at).emit(
-                f"getelementptr inbounds {kind}, ptr {pointer.name}, {at}", dtypes.void, at.lanes
-            )
-        base = self.b.at(pointer, at).emit(f"getelementptr inbounds {kind}, ptr {pointer.name}, {at}", dtypes.void, 1)
-        return self.b.at(base).emit(f"getelementptr inbounds {kind}, ptr {base.name}, i64 {offset}", dtypes.void, 1)
+            return self.b.at(pointer, at).emit(f"getelementptr {kind}, ptr {pointer.name}, {at}", dtypes.void, at.lanes)
+        base = self.b.at(pointer, at).emit(f"getelementptr {kind}, ptr {pointer.name}, {at}", dtypes.void, 1)
+        return self.b.at(base).emit(f"getelementptr {kind}, ptr {base.name}, i64 {offset}", dtypes.void, 1)
 
     def emit_load(self, u: UOp) -> None:
         target = u.src[0]

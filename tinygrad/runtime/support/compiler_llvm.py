@@ -4,12 +4,13 @@ In:   the text of an LLVM IR module that is already in its final form, and a pro
 Out:  an ELF object file.
 Why:  only code generation runs, no IR pass pipeline: the renderer writes phi nodes, vectors and folded addresses
       itself, and that halves the compile time. The C functions of llvmlite's library are called directly, with an
-      LLVM context per call and a target machine per thread: llvmlite's own Python layer holds one lock around every
+      LLVM context and a target machine of its own: llvmlite's own Python layer holds one lock around every
       call, so it could not compile two kernels at once. ctypes releases the interpreter lock meanwhile.
 """
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import functools
 import importlib.util
@@ -97,6 +98,7 @@ def _take_string(library: Any, pointer: ctypes.c_void_p) -> str:
     return text
 
 
+@functools.cache
 def host_cpu() -> str:
     """Return LLVM's name of the processor that runs."""
     library, text = llvm_library(), ctypes.c_void_p()
@@ -104,6 +106,7 @@ def host_cpu() -> str:
     return _take_string(library, text)
 
 
+@functools.cache
 def host_features() -> str:
     """Return the features of the processor that runs, as LLVM takes them: ``+avx,-avx512f,...``."""
     library, text = llvm_library(), ctypes.c_void_p()
@@ -116,17 +119,19 @@ class LLVMCompiler(Compiler):
 
     def __init__(self, arch: CPUArch, level: int = _CODEGEN_LEVEL) -> None:
         self.arch, self.level = arch, level
-        self._local = threading.local()
+        # Machines that no thread is using. Threads come and go (a pool per realize), machines stay.
+        self._machines: collections.deque[Any] = collections.deque()
         super().__init__(f"compile_llvm_{_library_version()}_{arch.key}_{level}".replace("-", "_").replace("+", "p"))
 
-    def _target_machine(self, library: Any) -> Any:
-        machine = getattr(self._local, "machine", None)
-        if machine is None:
-            machine = self._local.machine = self._make_target_machine(library, self.arch)
-        return machine
+    def _take_target_machine(self, library: Any) -> Any:
+        try:
+            return self._machines.pop()
+        except IndexError:
+            return self._make_target_machine(library)
 
-    def _make_target_machine(self, library: Any, arch: CPUArch) -> Any:
-        triple, error = _TRIPLES[arch.machine].encode(), ctypes.c_void_p()
+    def _make_target_machine(self, library: Any) -> Any:
+        arch, error = self.arch, ctypes.c_void_p()
+        triple = _TRIPLES[arch.machine].encode()
         target = library.LLVMPY_GetTargetFromTriple(triple, ctypes.byref(error))
         if not target:
             raise CompileError(f"LLVM: no target for {triple.decode()}: {_take_string(library, error)}")
@@ -151,7 +156,7 @@ class LLVMCompiler(Compiler):
 
     def _emit(self, src: str, as_object: bool) -> bytes:
         library = llvm_library()
-        machine, error = self._target_machine(library), ctypes.c_void_p()
+        machine, error = self._take_target_machine(library), ctypes.c_void_p()
         context = library.LLVMPY_ContextCreate()
         module = None
         try:
@@ -171,6 +176,7 @@ class LLVMCompiler(Compiler):
             if module:
                 library.LLVMPY_DisposeModule(module)
             library.LLVMPY_ContextDispose(context)
+            self._machines.append(machine)
 
     def disassemble(self, lib: bytes) -> None:
         """Print the machine code, if the machine has objdump."""
