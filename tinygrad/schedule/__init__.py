@@ -161,10 +161,12 @@ def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], dict[UOp, U
     given = normalize(sink)
     plan = lookup_plan(given.sink)
     linear, real = _instantiate(plan, given)
+    if given.var_vals:  # results keep the values of their sizes
+        real |= {new: u for u, new in given.nodes.items() if u.is_bound_var}
     becomes: dict[UOp, UOp] = {}
     for root, result in zip(sink.src, plan.results, strict=True):
         if result is not None:
-            shown = result.substitute(real)
+            shown = result.substitute(real, walk=True)
             if shown is not root:
                 becomes[root] = shown
     for u in given.nodes:

@@ -14,7 +14,7 @@ from typing import Any
 from tinygrad.dtype import dtypes
 from tinygrad.schedule.indexing import Idxs, apply_movement_op, zero
 from tinygrad.uop import AxisType, GroupOp, Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import UOp, resolve
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def match_gather(reduce: UOp) -> Gather | None:
     while x.op is Ops.CAST:
         casts.append(x.dtype)
         x = x.src[0]
-    axes = [a for a in reduce.arg[1] if x.shape[a] != 1]
+    axes = [a for a in reduce.arg[1] if resolve(x.shape[a] != 1)]
     if x.op is not Ops.WHERE or len(axes) != 1 or not isinstance(x.shape[axes[0]], int):
         return None
     cond, table, other = x.src
