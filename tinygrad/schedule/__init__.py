@@ -16,7 +16,7 @@ from tinygrad.schedule.kernel import Kernel
 from tinygrad.schedule.normalize import Normalized, normalize
 from tinygrad.schedule.ordering import in_place_hazard, order_kernels
 from tinygrad.schedule.packing import pack_operands
-from tinygrad.schedule.plan import Plan, PlannedCall, load_plan, save_plan
+from tinygrad.schedule.plan import Plan, PlannedCall, load_plan, place_intermediates, save_plan
 from tinygrad.schedule.prepare import is_stored, prepare
 from tinygrad.schedule.rangeify import Rangeify
 from tinygrad.schedule.siblings import merge_siblings
@@ -91,7 +91,8 @@ def make_plan(sink: UOp) -> Plan:
             args = [storage_of(a, builder.leaves) for a in kernel.args]
             calls.append(PlannedCall(kernel.body, tuple(args), kernel.writes[0].arg))
     results = tuple(_result(root, builder) for root in graph.src)
-    return Plan(tuple(calls), _storages(calls, results), results)
+    kept = {u for r in results if r is not None for u in r.toposort() if u.op is Ops.BUFFER}
+    return Plan(tuple(calls), _storages(calls, results), results, *place_intermediates(calls, kept))
 
 
 def _storages(calls: list[PlannedCall], results: tuple[UOp | None, ...]) -> tuple[UOp, ...]:
@@ -135,11 +136,17 @@ def lookup_plan(sink: UOp) -> Plan:
 
 def _instantiate(plan: Plan, given: Normalized) -> tuple[UOp, dict[UOp, UOp]]:
     """Return the plan's LINEAR on real buffers, and the real buffer of each storage."""
+    from tinygrad.device import Buffer
+
     real: dict[UOp, UOp] = {given.nodes[b]: b for b in given.buffers}
+    arenas = {device: Buffer(device, nbytes, dtypes.uint8) for device, nbytes in plan.arenas.items()}
     for storage in plan.storages:
         arg = storage.arg
         node = UOp.new_buffer(arg.device, arg.shape[0], storage.dtype)
         real[storage] = node
+        place = plan.places.get(storage)
+        if place is not None:
+            buffers[node] = arenas[place[0]].view(arg.shape[0], storage.dtype, place[1])
         if isinstance(storage.tag, tuple):
             kind, below = storage.tag[:2]
             offset = storage.tag[2] * storage.dtype.itemsize if kind == "view" else 0

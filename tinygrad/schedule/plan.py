@@ -7,10 +7,12 @@ Why:  keys are structural (a digest of the graph), so a second run of a program 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.dtype import dtypes
+from tinygrad.schedule.memory import lifetimes, plan_arenas
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, UOp
 from tinygrad.uop.pickling import _unpickle_graph, save_graph
@@ -33,11 +35,38 @@ class Plan:
         calls: The calls in order.
         storages: Storages to make, in an order in which views come after what they view.
         results: For each root of the graph the node that shows its value, over storages; None if it has none.
+        places: For storages that share an arena, (device, offset in bytes).
+        arenas: Bytes of each device's arena.
     """
 
     calls: tuple[PlannedCall, ...]
     storages: tuple[UOp, ...]
     results: tuple[UOp | None, ...]
+    places: dict[UOp, tuple[str, int]] = field(default_factory=dict)
+    arenas: dict[str, int] = field(default_factory=dict)
+
+
+def place_intermediates(calls: Sequence[PlannedCall], kept: Collection[UOp]) -> tuple[dict[UOp, Any], dict[str, int]]:
+    """Let storages of disjoint lifetimes share an arena.
+
+    Args:
+        calls: The calls in order.
+        kept: Storages whose contents are needed afterwards; they get memory of their own.
+    """
+    from tinygrad.helpers import NO_MEMORY_PLANNER
+
+    if NO_MEMORY_PLANNER:
+        return {}, {}
+
+    def owner(storage: UOp) -> UOp:
+        while isinstance(storage.tag, tuple):
+            storage = storage.tag[1]
+        return storage
+
+    held = {owner(k) for k in kept}
+    uses = [{o for a in call.args if (o := owner(a)).arg.name == "stored" and o not in held} for call in calls]
+    blocks = lifetimes(uses, lambda s: max(s.arg.shape[0] * s.dtype.itemsize, 1))
+    return plan_arenas(blocks, lambda s: s.arg.device)
 
 
 def _key(sink: UOp) -> str:
@@ -71,6 +100,8 @@ def save_plan(sink: UOp, plan: Plan) -> None:
         len(plan.storages),
         [len(c.args) for c in plan.calls],
         [r is not None for r in plan.results],
+        [plan.places.get(s) for s in plan.storages],
+        plan.arenas,
     )
     # A tagged storage refers to the one below it by node: written as one graph, all of them stay the same nodes.
     diskcache_put("schedule", _key(sink), (shape, save_graph(UOp(Ops.SINK, dtypes.void, tuple(nodes)))))
@@ -85,8 +116,10 @@ def load_plan(sink: UOp) -> Plan | None:
     found = diskcache_get("schedule", _key(sink))
     if found is None:
         return None
-    (n_storages, arg_counts, has_result), records = found
+    (n_storages, arg_counts, has_result, places, arenas), records = found
     nodes = iter(_unpickle_graph(records).src)
     storages = tuple(next(nodes) for _ in range(n_storages))
     calls = tuple(PlannedCall(next(nodes), tuple(next(nodes) for _ in range(n))) for n in arg_counts)
-    return Plan(calls, storages, tuple(next(nodes) if has else None for has in has_result))
+    results = tuple(next(nodes) if has else None for has in has_result)
+    placed = {s: place for s, place in zip(storages, places, strict=True) if place is not None}
+    return Plan(calls, storages, results, placed, arenas)
