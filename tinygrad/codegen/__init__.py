@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.codegen.late.linearizer import linearize
 from tinygrad.codegen.late.lower import Lowering
+from tinygrad.codegen.program_cache import load_program, save_program
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.dtype import AddrSpace, dtypes
-from tinygrad.helpers import DEBUG, NOOPT
+from tinygrad.helpers import BEAM, DEBUG, EMULATED_DTYPES, NOOPT, TRANSCENDENTAL
 from tinygrad.uop import AxisType, GroupOp, Ops
 from tinygrad.uop.ops import KernelInfo, ProgramInfo, UOp
 
@@ -154,12 +155,18 @@ def to_program(ast: UOp, renderer: Renderer) -> UOp:
         RuntimeError: Another op.
         CompileError: The compiler refused the source.
     """
+    from tinygrad.middleware import cache_token
+
     if ast.op is Ops.PROGRAM:
         return ast
-    key = (ast, type(renderer), str(renderer.target), bool(NOOPT))
+    switches = (bool(NOOPT), int(BEAM), int(TRANSCENDENTAL), str(EMULATED_DTYPES))
+    key = (ast, type(renderer), str(renderer.target), cache_token(), switches)
     found = to_program_cache.get(key)
     if found is None:
-        found = do_to_program(ast, renderer)
+        found = load_program(ast, renderer, switches)
+        if found is None:
+            found = do_to_program(ast, renderer)
+            save_program(ast, found, renderer, switches)
         with _lock:
             found = to_program_cache.setdefault(key, found)
     return found

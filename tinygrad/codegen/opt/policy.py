@@ -9,12 +9,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tinygrad.codegen.opt.analysis import Kernel
+from tinygrad.codegen.opt.reduce import optimize_loops
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.simplify import merge_ranges
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
     from tinygrad.renderer import Renderer
+
+
+def _is_written_by_hand(sink: UOp) -> bool:
+    """Whether the kernel has memory, order or loop types of its own, which only its author understands."""
+    return any(
+        u.op in (Ops.AFTER, Ops.BUFFER, Ops.BARRIER, Ops.CUSTOM, Ops.CUSTOMI, Ops.LOAD, Ops.SPECIAL)
+        or (u.op is Ops.RANGE and u.arg[-1] not in (AxisType.LOOP, AxisType.REDUCE, AxisType.WEAK))
+        for u in sink.toposort()
+    )
 
 
 def optimize_kernel(sink: UOp, renderer: Renderer) -> UOp:
@@ -24,12 +36,24 @@ def optimize_kernel(sink: UOp, renderer: Renderer) -> UOp:
         KernelOptError: A step of ``KernelInfo.opts_to_apply`` does not fit.
     """
     info = sink.arg
-    schedule = Schedule(sink, renderer)
     if info.opts_to_apply is not None:
+        schedule = Schedule(sink, renderer)
         for opt in info.opts_to_apply:
             schedule.apply(opt)
-    if not schedule.applied:
+    elif _is_written_by_hand(sink):
         return sink
+    else:
+        schedule = automatic(sink, renderer)
+    if not schedule.applied:
+        return schedule.sink
     made = schedule.result()
     kinds = tuple(a.kind for a in schedule.axes)
     return made.replace(arg=replace(info, applied_opts=tuple(schedule.applied), axis_types=kinds))
+
+
+def automatic(sink: UOp, renderer: Renderer) -> Schedule:
+    """Return the schedule that the policies choose."""
+    schedule = Schedule(merge_ranges(sink), renderer)
+    kernel = Kernel(schedule.sink, schedule.mask, schedule.original)
+    optimize_loops(schedule, kernel)
+    return schedule

@@ -190,11 +190,11 @@ class Schedule:
         if lanes > MAX_LANES or lanes & (lanes - 1) or lanes < 2:
             raise KernelOptError(f"{opt}: {lanes} lanes; a power of two up to {MAX_LANES} is possible")
         for other in self.axes:
-            if other.kind is AxisType.VECTOR and self._meet(axis.range, other.range):
+            if other.kind is AxisType.VECTOR and self.meet(axis.range, other.range):
                 raise KernelOptError(f"{opt}: values would depend on two VECTOR axes")
         self._split_inner(position, lanes, AxisType.VECTOR)
 
-    def _meet(self, a: UOp, b: UOp) -> bool:
+    def meet(self, a: UOp, b: UOp) -> bool:
         """Whether some value depends on both ranges, or is computed over both."""
         if any(self.origins[a] & set(u.ended_ranges) and self.origins[b] & set(u.ended_ranges) for u in self.nodes):
             return True
@@ -238,7 +238,9 @@ class Schedule:
         """Whether a buffer is both stored to and loaded."""
         targets = {u.src[0] for u in self.nodes if u.op is Ops.STORE}
         written = {t.src[0].without_after for t in targets if t.op is Ops.INDEX}
-        return any(u.op is Ops.INDEX and u not in targets and u.src[0].without_after in written for u in self.nodes)
+        # One INDEX node may be the target of a store and a value in it at once: what counts is how it is used.
+        values = {s for u in self.nodes for s in (u.src[1:] if u.op is Ops.STORE else u.src) if s.op is Ops.INDEX}
+        return any(s.src[0].without_after in written for s in values)
 
     def _padto(self, opt: Opt) -> None:
         position = self._axis(opt)

@@ -1,0 +1,130 @@
+"""Steps that every policy takes: lanes on an axis of any size, blocks of vectors, threads on the outermost loops.
+
+In:   a Schedule, the facts about its kernel, and original RANGEs.
+Out:  the Schedule with steps applied.
+"""
+
+from __future__ import annotations
+
+from tinygrad.codegen.opt import Opt, OptOps
+from tinygrad.codegen.opt.analysis import Kernel
+from tinygrad.codegen.opt.schedule import Axis, Schedule
+from tinygrad.uop import AxisType, Ops
+from tinygrad.uop.ops import UOp
+
+THREAD_WORK = 1 << 17  # instructions below which waking threads costs more than it saves
+THREAD_PIECES = 64  # iterations of the parallel loop that leave nobody waiting for long
+MAX_CHAIN = 1024  # float additions in one chain before blocks are summed on their own
+
+
+def position(schedule: Schedule, r: UOp, kinds: frozenset[AxisType]) -> int | None:
+    """Return the place of the first axis that stands for the original range ``r`` and has one of the kinds."""
+    for i, axis in enumerate(schedule.axes):
+        if axis.kind in kinds and r in schedule.origins[axis.range]:
+            return i
+    return None
+
+
+LOOPS = frozenset({AxisType.LOOP, AxisType.WEAK, AxisType.GLOBAL, AxisType.THREAD})
+REDUCES = frozenset({AxisType.REDUCE})
+
+
+def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> None:
+    """Make the last iterations of an output loop lanes, and ``blocks`` vectors of them copies."""
+    at = position(schedule, r, LOOPS)
+    if at is None:
+        return
+    size = schedule.axes[at].size
+    if not isinstance(size, int):
+        return
+    while lanes > 2 and lanes // 2 >= size:
+        lanes //= 2
+    while blocks > 1 and blocks * lanes > size:
+        blocks -= 1
+    if size < lanes or (size % (lanes * blocks) and schedule.reads_outputs()):
+        schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
+    elif size % (lanes * blocks):
+        schedule.apply(Opt(OptOps.OVERLAP, at, lanes * blocks))
+        if schedule.axes[at].size != 1 and schedule.axes[at + 1].size == lanes * blocks:
+            at += 1
+    schedule.apply(Opt(OptOps.VECTOR, at, lanes))
+    if blocks > 1 and schedule.axes[at].kind in LOOPS:
+        schedule.apply(Opt(OptOps.UPCAST, at, blocks))
+
+
+def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> None:
+    """Make the last iterations of a reduce loop lanes, and ``blocks`` vectors of them copies; what is beyond is masked."""
+    at = position(schedule, r, REDUCES)
+    if at is None:
+        return
+    size = schedule.axes[at].size
+    if not isinstance(size, int):
+        return
+    while lanes > 2 and lanes // 2 >= size:
+        lanes //= 2
+    vectors = -(-size // lanes)
+    while blocks > 1 and -(-vectors // blocks) * blocks > vectors * 1.1:
+        blocks -= 1
+    if size % (lanes * blocks):
+        schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
+    schedule.apply(Opt(OptOps.VECTOR, at, lanes))
+    if blocks > 1 and schedule.axes[at].kind is AxisType.REDUCE:
+        schedule.apply(Opt(OptOps.UNROLL, schedule.reduce_axes().index(at), blocks))
+
+
+def block_long_sums(schedule: Schedule, kernel: Kernel) -> None:
+    """Sum long reductions in blocks, so that no chain of additions is much longer than MAX_CHAIN."""
+    for u in kernel.reduces:
+        if u.arg[0] is not Ops.ADD or u.dtype.kind != "float":
+            continue
+        loops = [a for a in schedule.axes if a.kind is AxisType.REDUCE and schedule.origins[a.range] & set(u.src[1:])]
+        if any(not isinstance(a.size, int) for a in loops):
+            continue
+        length = 1
+        for a in loops:
+            length *= a.size
+        if length > MAX_CHAIN and loops:
+            _block(schedule, loops, length)
+
+
+def _block(schedule: Schedule, loops: list[Axis], length: int) -> None:
+    inner = 1
+    for a in reversed(loops):
+        at = schedule.reduce_axes().index(schedule.axes.index(a))
+        if inner * a.size <= MAX_CHAIN:
+            inner *= a.size
+            continue
+        wanted = max(1, MAX_CHAIN // inner)
+        best = max((f for f in range(1, wanted + 1) if a.size % f == 0), default=1)
+        if best * 8 < wanted:
+            at_axis = schedule.axes.index(a)
+            schedule.apply(Opt(OptOps.PADTO, at_axis, wanted))
+            best = wanted
+        if best < a.size:
+            schedule.apply(Opt(OptOps.BLOCK, at, best))
+        return
+
+
+def use_threads(schedule: Schedule, kernel: Kernel) -> None:
+    """Make the outermost output loop the parallel one if there is enough work, joining loops until it is long."""
+    if not schedule.renderer.has_threads or kernel.work() < THREAD_WORK or not kernel.ends:
+        return
+    common = [r for r in kernel.ends[0].src[1:] if all(r in e.src[1:] for e in kernel.ends)]
+    while True:
+        outer = [i for i, a in enumerate(schedule.axes) if a.kind is AxisType.LOOP and schedule.origins[a.range] & set(common)]
+        if not outer or not isinstance(schedule.axes[outer[0]].size, int):
+            return
+        long_enough = schedule.axes[outer[0]].size >= THREAD_PIECES
+        if long_enough or len(outer) < 2 or not _may_merge(schedule, kernel, *outer[:2]):
+            break
+        schedule.apply(Opt(OptOps.MERGE, *outer[:2]))
+    if schedule.axes[outer[0]].size > 1:
+        schedule.apply(Opt(OptOps.THREAD, outer[0], 0))
+
+
+def _may_merge(schedule: Schedule, kernel: Kernel, a: int, b: int) -> bool:
+    """Whether no REDUCE that needs only one of two loops would be recomputed in both."""
+    if not isinstance(schedule.axes[b].size, int):
+        return False
+    first, second = (schedule.origins[schedule.axes[i].range] for i in (a, b))
+    return all(bool(kernel.open(u) & first) == bool(kernel.open(u) & second) for u in kernel.reduces)

@@ -1,0 +1,61 @@
+"""The policy of kernels with reductions that are not contractions, and of those without: lanes where they save most.
+
+In:   a Schedule and the facts about its kernel.
+Out:  the Schedule with steps applied.
+Why:  softmax, layernorm and batch statistics have several loops in one kernel; every loop gets the lanes that fit it, and a
+      value never depends on two of them. A kernel without reductions is the case of one loop nest.
+"""
+
+from __future__ import annotations
+
+from tinygrad.codegen.opt.analysis import Kernel
+from tinygrad.codegen.opt.loops import block_long_sums, use_threads, vectorize_output, vectorize_reduce
+from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+CHAINS = 4  # vectors in flight per loop: hides the latency of an addition or a load
+LONG_EXPRESSION = 24  # instructions per element from which one vector at a time keeps the machine busy
+
+
+def choose_lanes(schedule: Schedule, kernel: Kernel) -> list[UOp]:
+    """Return the ranges to vectorise: no two meet in a value, and together they save most."""
+    saves: dict[UOp, float] = {}
+    for r in kernel.ranges:
+        if r.src[0].op is Ops.CONST and r.src[0].arg > 1:
+            saved = kernel.benefit(r, schedule.renderer.vector_bytes)
+            if saved > 0:
+                saves[r] = saved
+    ordered = sorted(saves, key=lambda r: -saves[r])
+    best: list[UOp] = []
+    best_total = 0.0
+    for first in ordered:
+        chosen = [first]
+        for r in ordered:
+            if r is not first and not any(schedule.meet(r, other) for other in chosen):
+                chosen.append(r)
+        total = sum(saves[r] for r in chosen)
+        if total > best_total:
+            best, best_total = chosen, total
+    return best
+
+
+def optimize_loops(schedule: Schedule, kernel: Kernel) -> None:
+    """Apply lanes, blocks and threads to a kernel."""
+    renderer = schedule.renderer
+    if renderer.vector_bytes:
+        own = {r: u for u in kernel.reduces for r in u.src[1:]}
+        for r in choose_lanes(schedule, kernel):
+            lanes = kernel.lanes(r, renderer.vector_bytes)
+            blocks = 1 if _instructions(kernel, r) >= LONG_EXPRESSION else CHAINS
+            if r in own:
+                vectorize_reduce(schedule, r, lanes, blocks)
+            else:
+                vectorize_output(schedule, r, lanes, blocks)
+    block_long_sums(schedule, kernel)
+    use_threads(schedule, kernel)
+
+
+def _instructions(kernel: Kernel, r: UOp) -> int:
+    """Return the instructions in the body of the loop over ``r``."""
+    return sum(kernel.cost(u) for u in kernel.nodes if r in kernel.open(u))
