@@ -68,7 +68,11 @@ def build_edges(kernels: list[Kernel], leaves: dict[UOp, Leaf], only_values: boo
     readers: dict[UOp, list[tuple[int, set[UOp]]]] = {}
     writers: dict[UOp, list[tuple[int, UOp]]] = {}
     for i, kernel in enumerate(kernels):
+        # An accumulating store reads the state that it is written on: it comes after the writes of that state (below).
+        accumulated = {nest.target for nest in kernel.nests if nest.accumulate}
         for stand_in in kernel.loads():
+            if stand_in in accumulated:
+                continue
             below = _below(stand_in, leaves)
             leaf = leaves[below]
             seen = stores_of(leaf.state)
