@@ -159,7 +159,7 @@ def to_program(ast: UOp, renderer: Renderer) -> UOp:
 
     if ast.op is Ops.PROGRAM:
         return ast
-    switches = (bool(NOOPT), int(BEAM), int(TRANSCENDENTAL), str(EMULATED_DTYPES))
+    switches = tuple(v.value for v in (NOOPT, BEAM, TRANSCENDENTAL, EMULATED_DTYPES))
     key = (ast, type(renderer), str(renderer.target), cache_token(), switches)
     found = to_program_cache.get(key)
     if found is None:

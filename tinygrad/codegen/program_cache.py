@@ -1,0 +1,59 @@
+"""Compiled programs on disk, found by the kernel's graph before anything is lowered.
+
+In:   a kernel SINK and a renderer.
+Out:  the finished PROGRAM, if this version of the compiler made it for this target before.
+Why:  lowering is most of the time of a first step; a second run of the same program lowers nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import dtypes
+from tinygrad.fingerprint import source_fingerprint
+from tinygrad.helpers import CACHELEVEL, CCACHE, DEBUG, diskcache_get, diskcache_put
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+if TYPE_CHECKING:
+    from tinygrad.renderer import Renderer
+
+TABLE = "program"
+
+
+def _disk_key(ast: UOp, renderer: Renderer, switches: tuple[Any, ...]) -> str:
+    target = f"{type(renderer).__name__}:{renderer.target}:{getattr(renderer, 'vector_bytes', 0)}"
+    return f"{source_fingerprint()}-{ast.key.hex()}-{target}-{switches!r}"
+
+
+def _usable(renderer: Renderer) -> bool:
+    # With output wanted, every stage has to run so that it can be seen; inserted rules may be any Python object.
+    from tinygrad.middleware import cache_token
+
+    return bool(CCACHE) and CACHELEVEL >= 1 and DEBUG < 3 and not cache_token() and renderer.compiler.cachekey is not None
+
+
+def load_program(ast: UOp, renderer: Renderer, switches: tuple[Any, ...]) -> UOp | None:
+    """Return a program that was kept on disk, or None."""
+    if not _usable(renderer):
+        return None
+    found = diskcache_get(TABLE, _disk_key(ast, renderer, switches))
+    if found is None:
+        return None
+    info, applied, source, binary = found
+    src = (
+        ast.replace(arg=applied),
+        UOp(Ops.LINEAR, dtypes.void),
+        UOp(Ops.SOURCE, dtypes.void, (), source),
+        UOp(Ops.BINARY, dtypes.uint8, (), binary),
+    )
+    return UOp(Ops.PROGRAM, dtypes.void, src, info)
+
+
+def save_program(ast: UOp, program: UOp, renderer: Renderer, switches: tuple[Any, ...]) -> None:
+    """Keep a compiled program on disk (without its list of nodes, which only a compiler needs)."""
+    if not _usable(renderer):
+        return
+    sink, _, source, binary = program.src
+    row = (program.arg, sink.arg, source.arg, binary.arg)
+    diskcache_put(TABLE, _disk_key(ast, renderer, switches), row)
