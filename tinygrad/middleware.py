@@ -62,9 +62,9 @@ class StageTable(tuple[Stage, ...]):
 _STAGES: Final = StageTable((
     Stage("function", "tensor SINK with the user's FUNCTION calls, before they are inlined", spec="spec_tensor"),
     Stage("schedule", "tensor SINK: movement, elementwise, REDUCE, BUFFER, STORE/AFTER, COPY", spec="spec_tensor"),
-    Stage("kernel", "SINK of one kernel as scheduled: STORE, RANGE, INDEX, REDUCE, elementwise; no movement"),
-    Stage("simplify", "the same kernel, ranges and index arithmetic simplified"),
-    Stage("optimize", "the same kernel, ranges split and typed by the schedule language"),
+    Stage("kernel", "SINK of one kernel as scheduled: STORE, RANGE, INDEX, REDUCE, elementwise; no movement", spec="spec_kernel"),
+    Stage("simplify", "the same kernel, ranges and index arithmetic simplified", spec="spec_kernel"),
+    Stage("optimize", "the same kernel, ranges split and typed by the schedule language", spec="spec_optimized"),
     Stage("decompose", "the same kernel with only the operations and dtypes that the target has"),
     Stage("lower", "the kernel with vectors, LOADs and gates, before it is put into order"),
     Stage("linear", "list of UOps in execution order, SINK last", kind="list", spec="spec_program"),
@@ -360,10 +360,8 @@ def _spec_fault(stage: Stage, graph: Any) -> str | None:
     """Return the violation of the stage's spec, or None."""
     if stage.spec is None:
         return None
-    try:
-        from tinygrad.uop import spec
-    except ImportError:
-        return None
+    from tinygrad.uop import spec
+
     try:
         spec.type_verify(graph, getattr(spec, stage.spec))
     except RuntimeError as error:
