@@ -1,0 +1,168 @@
+"""Files as buffers and tensors: lazy views, nothing written unless assigned, clear errors."""
+
+import os
+import pathlib
+import uuid
+
+import numpy as np
+import pytest
+
+from tinygrad import Tensor, dtypes
+from tinygrad.device import Buffer, Device
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "numbers.bin"
+    path.write_bytes(np.arange(16, dtype=np.float32).tobytes())
+    return path
+
+
+def _on_disk(path: pathlib.Path, size: int, dtype=dtypes.float32) -> Buffer:
+    return Buffer(f"DISK:{path}", size, dtype)
+
+
+# ---- buffers
+
+
+def test_nothing_happens_to_a_file_that_is_not_read(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "absent"
+    buffer = _on_disk(path, 4).ensure_allocated()
+    assert not path.exists()
+    with pytest.raises(FileNotFoundError, match="no such file; it is created when a tensor is assigned"):
+        buffer.as_memoryview()
+
+
+def test_views_read_parts(file: pathlib.Path) -> None:
+    view = _on_disk(file, 16).view(4, dtypes.float32, 8).ensure_allocated()
+    assert view.numpy().tolist() == [2, 3, 4, 5]
+    assert view.view(2, dtypes.uint16, 4).ensure_allocated().numpy().tolist() == [0, 0x4040]
+    assert bytes(view.as_memoryview(force_zero_copy=True)) == np.arange(2, 6, dtype=np.float32).tobytes()
+
+
+def test_mapped_bytes_are_read_only(file: pathlib.Path) -> None:
+    mapped = _on_disk(file, 16).ensure_allocated().as_memoryview(force_zero_copy=True)
+    with pytest.raises(TypeError, match="read-only"):
+        mapped[0] = 1
+
+
+def test_short_file(file: pathlib.Path) -> None:
+    buffer = _on_disk(file, 100).ensure_allocated()
+    for zero_copy in (True, False):
+        with pytest.raises(ValueError, match="has 64 bytes, bytes up to 400 are wanted; the file is cut short"):
+            buffer.as_memoryview(force_zero_copy=zero_copy)
+    assert file.stat().st_size == 64
+    assert buffer.view(16, dtypes.float32, 0).ensure_allocated().numpy()[-1] == 15
+
+
+def test_write_creates_extends_and_keeps_the_rest(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    _on_disk(file, 16).view(2, dtypes.float32, 4).ensure_allocated().copyin(memoryview(np.full(2, 9, np.float32)))
+    assert np.fromfile(file, np.float32).tolist() == [0, 9, 9, *range(3, 16)]
+    fresh = tmp_path / "fresh"
+    _on_disk(fresh, 8, dtypes.uint8).view(2, dtypes.uint8, 1).ensure_allocated().copyin(memoryview(b"ab"))
+    assert fresh.read_bytes() == b"\0ab\0\0\0\0\0"
+
+
+def test_what_was_mapped_survives_a_replaced_file(file: pathlib.Path) -> None:
+    buffer = _on_disk(file, 16).ensure_allocated()
+    mapped = buffer.as_memoryview(force_zero_copy=True)
+    other = file.with_suffix(".new")
+    other.write_bytes(bytes(64))
+    other.replace(file)
+    assert np.frombuffer(mapped, np.float32)[15] == 15
+    assert buffer.numpy()[15] == 15, "this buffer still means the file that it opened"
+    assert _on_disk(file, 16).ensure_allocated().numpy()[15] == 0
+    buffer.copyin(memoryview(np.ones(16, np.float32)))
+    assert np.fromfile(file, np.float32).tolist() == [1.0] * 16
+    assert buffer.numpy().tolist() == [1.0] * 16
+
+
+def test_files_are_closed(file: pathlib.Path) -> None:
+    folder = pathlib.Path("/proc/self/fd")
+    if not folder.exists():
+        pytest.skip("needs /proc")
+    before = len(list(folder.iterdir()))
+    for _ in range(50):
+        _on_disk(file, 16).ensure_allocated().as_memoryview(force_zero_copy=True)
+    assert len(list(folder.iterdir())) <= before + 1
+
+
+def test_copy_from_file_to_file(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    target = tmp_path / "copy.bin"
+    _on_disk(target, 16).ensure_allocated().copy_from(_on_disk(file, 16).ensure_allocated())
+    assert target.read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("device", ["PYTHON", "CPU"])
+def test_copy_from_file_to_device(file: pathlib.Path, device: str) -> None:
+    part = _on_disk(file, 16).view(5, dtypes.float32, 12).ensure_allocated()
+    assert Buffer(device, 5, dtypes.float32).ensure_allocated().copy_from(part).numpy().tolist() == [3, 4, 5, 6, 7]
+
+
+def test_directory_and_missing_folder(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(FileNotFoundError, match="missing"):
+        _on_disk(tmp_path / "missing" / "file", 4).ensure_allocated().copyin(memoryview(bytes(16)))
+    with pytest.raises(OSError, match="directory"):
+        _on_disk(tmp_path, 4).ensure_allocated().copyin(memoryview(bytes(16)))
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/shm").exists(), reason="needs /dev/shm")
+def test_shared_memory() -> None:
+    name = f"test-{uuid.uuid4().hex}"
+    try:
+        Buffer(f"DISK:shm:{name}", 4, dtypes.uint8).ensure_allocated().copyin(memoryview(b"abcd"))
+        assert pathlib.Path("/dev/shm", name).read_bytes() == b"abcd"
+        assert bytes(Buffer(f"DISK:shm:{name}", 4, dtypes.uint8).ensure_allocated().as_memoryview()) == b"abcd"
+    finally:
+        os.unlink(f"/dev/shm/{name}")
+
+
+def test_device_name_keeps_the_path(tmp_path: pathlib.Path) -> None:
+    device = Device[f"disk:{tmp_path}/Some:File:0"]
+    assert device.path == f"{tmp_path}/Some:File:0"
+
+
+# ---- tensors
+
+
+def test_tensor_of_a_path(file: pathlib.Path) -> None:
+    raw = Tensor(file)
+    assert (raw.dtype, raw.shape, raw.device) == (dtypes.uint8, (64,), f"DISK:{file}")
+    numbers = raw.bitcast(dtypes.float32)
+    assert numbers[2:5].tolist() == [2, 3, 4]
+    assert numbers.reshape(4, 4)[1].tolist() == [4, 5, 6, 7]
+    assert (numbers[4:6].to("CPU") * 2).tolist() == [8, 10]
+
+
+def test_computing_with_a_file_never_changes_it(file: pathlib.Path) -> None:
+    before, stamp = file.read_bytes(), file.stat().st_mtime_ns
+    (Tensor(file).bitcast(dtypes.float32).to("CPU") * 2).realize()
+    assert file.read_bytes() == before
+    assert file.stat().st_mtime_ns == stamp
+
+
+def test_assign_writes_the_file(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "out.bin"
+    Tensor.empty(4, dtype=dtypes.int32, device=f"disk:{path}").assign(Tensor([1, 2, 3, 4], dtype=dtypes.int32)).realize()
+    assert np.fromfile(path, np.int32).tolist() == [1, 2, 3, 4]
+
+
+def test_moved_to_disk(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "moved.bin"
+    Tensor([1.0, 2.0]).to(f"disk:{path}").realize()
+    assert np.fromfile(path, np.float32).tolist() == [1.0, 2.0]
+
+
+def test_empty_file(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "empty"
+    path.write_bytes(b"")
+    assert Tensor(path).shape == (0,)
+    assert Tensor(path).tolist() == []
+
+
+def test_assign_of_a_list_and_into_a_part(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "out.bin"
+    whole = Tensor.empty(4, dtype=dtypes.int32, device=f"disk:{path}")
+    whole.assign([5, 6, 7, 8])
+    whole[1:3].assign(Tensor([1, 2], dtype=dtypes.int32) * 10)
+    assert np.fromfile(path, np.int32).tolist() == [5, 10, 20, 8]
