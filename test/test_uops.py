@@ -17,7 +17,7 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.alu import exec_alu
 from tinygrad.uop.ops import KernelInfo, UOp
 
-# ---- nodes -------------------------------------------------------------------------------------------------------------------
+# ---- nodes -----------------------------------------------------------------------------------------------------------
 
 
 def test_equal_fields_are_one_object() -> None:
@@ -102,7 +102,7 @@ def test_deep_graphs_need_no_recursion() -> None:
     assert "..." in repr(x)
 
 
-# ---- operations on devices ---------------------------------------------------------------------------------------------------
+# ---- operations on devices -------------------------------------------------------------------------------------------
 
 _UNARY = (Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.TRUNC)
 _FLOAT_BINARY = (Ops.ADD, Ops.MUL, Ops.MAX, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
@@ -163,7 +163,9 @@ def test_unary_operations(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64], ids=lambda d: d.full_name)
+@pytest.mark.parametrize(
+    "dtype", [dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64], ids=lambda d: d.full_name
+)
 def test_integer_operations(device: str, dtype: DType) -> None:
     some = {dtype.min, dtype.max, dtype.max // 3, 0, 1, 2, 7, -1, -8}
     values = sorted(v for v in some if dtype.min <= v <= dtype.max)

@@ -26,7 +26,9 @@ f, g = (node(Ops.CAST, x, arg=dtypes.float32) for x in (a, b))
 
 
 def one_rule(pattern, function=None) -> PatternMatcher:
-    return PatternMatcher([(pattern, function or (lambda **captured: UOp(Ops.NOOP, arg=tuple(sorted(captured.items())))))])
+    return PatternMatcher([
+        (pattern, function or (lambda **captured: UOp(Ops.NOOP, arg=tuple(sorted(captured.items())))))
+    ])
 
 
 def captures(pattern, uop: UOp) -> dict[str, UOp] | None:
@@ -42,7 +44,7 @@ def captures(pattern, uop: UOp) -> dict[str, UOp] | None:
     return named
 
 
-# ---- the article's program ---------------------------------------------------------------------------------------------
+# ---- the article's program -------------------------------------------------------------------------------------------
 
 
 def test_article_program_rewrites_a_times_one() -> None:
@@ -82,7 +84,7 @@ def test_template_twice_the_same_wildcard() -> None:
     assert pm.rewrite(node(Ops.FLOORDIV, a, b)) is None
 
 
-# ---- fields ------------------------------------------------------------------------------------------------------------
+# ---- fields ----------------------------------------------------------------------------------------------------------
 
 
 def test_op_sets_and_names() -> None:
@@ -175,7 +177,9 @@ def test_const_values(value, dtype, matching, others) -> None:
 
 def test_any_and_or_casted() -> None:
     pattern = UPat(Ops.ADD, src=(UPat.var("x", dtypes.weakint).or_casted("y"), UPat.var()))
-    assert captures(UPat(Ops.NOOP, src=(UPat.any(UPat(Ops.CONST, name="k"), UPat(Ops.PARAM, name="k")),)), node(Ops.NOOP, a)) == {"k": a}
+    assert captures(
+        UPat(Ops.NOOP, src=(UPat.any(UPat(Ops.CONST, name="k"), UPat(Ops.PARAM, name="k")),)), node(Ops.NOOP, a)
+    ) == {"k": a}
     # the first alternative renames the node itself
     assert captures(pattern, node(Ops.ADD, a, b)) == {"y": a}
     assert captures(pattern, node(Ops.ADD, f, g)) == {"x": a, "y": f}
@@ -206,7 +210,7 @@ def test_many_alternatives_fall_back_to_interpretation() -> None:
     assert captures(wide, UOp.sink(*nodes[:5], UOp.const(1))) is None
 
 
-# ---- tables ------------------------------------------------------------------------------------------------------------
+# ---- tables ----------------------------------------------------------------------------------------------------------
 
 
 def test_first_success_wins_and_none_or_same_means_no_match() -> None:
@@ -220,7 +224,12 @@ def test_first_success_wins_and_none_or_same_means_no_match() -> None:
         return rule
 
     add = UPat(Ops.ADD, name="x")
-    pm = PatternMatcher([(add, record("none", None)), (add, record("same", "same")), (add, record("hit", a)), (add, record("late", b))])
+    pm = PatternMatcher([
+        (add, record("none", None)),
+        (add, record("same", "same")),
+        (add, record("hit", a)),
+        (add, record("late", b)),
+    ])
     assert pm.rewrite(node(Ops.ADD, a, b)) is a
     assert calls == ["none", "same", "hit"]
 
@@ -262,7 +271,10 @@ def test_malformed_rows() -> None:
 
 def test_addition_keeps_order_and_is_cached() -> None:
     first = PatternMatcher([(UPat(Ops.ADD, name="x"), lambda x: x.src[0])])
-    second = PatternMatcher([(UPat(Ops.ADD, name="x"), lambda x: x.src[1]), (UPat(Ops.MUL, name="x"), lambda x: x.src[1])])
+    second = PatternMatcher([
+        (UPat(Ops.ADD, name="x"), lambda x: x.src[1]),
+        (UPat(Ops.MUL, name="x"), lambda x: x.src[1]),
+    ])
     both = first + second
     assert both is first + second
     assert both.rewrite(node(Ops.ADD, a, b)) is a

@@ -92,7 +92,9 @@ def test_bottom_up_gate_keeps_the_node_and_its_sources() -> None:
 
 
 def test_bpm_runs_before_sources_together_with_pm() -> None:
-    before = PatternMatcher([(UPat(Ops.SHL, src=(UPat.var("x"), UPat.cvar("k"))), lambda x, k: mul(x, const(1 << k.arg)))])
+    before = PatternMatcher([
+        (UPat(Ops.SHL, src=(UPat.var("x"), UPat.cvar("k"))), lambda x, k: mul(x, const(1 << k.arg)))
+    ])
     sink = UOp(Ops.SHL, None, (mul(a, add(const(0), const(1))), const(2)))
     assert graph_rewrite(sink, fold, bpm=before) is mul(a, const(4))
 
@@ -120,7 +122,7 @@ def test_tags_survive() -> None:
     assert graph_rewrite(tagged, fold).tag == "mark"
 
 
-# ---- never settling ------------------------------------------------------------------------------------------------------
+# ---- never settling --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bottom_up", [False, True])
@@ -143,17 +145,22 @@ def test_rule_that_wraps_its_own_match(bottom_up: bool) -> None:
 @pytest.mark.parametrize("bottom_up", [False, True])
 def test_rule_that_always_builds_a_new_node(bottom_up: bool) -> None:
     pm = PatternMatcher([(UPat.var("x") + UPat.cvar("k"), lambda x, k: add(x, const(k.arg + 1)))])
-    with Context(REWRITE_STACK_LIMIT=1000), pytest.raises(RuntimeError, match=r"(?s)infinite loop in .*test_rewrite\.py"):
+    with (
+        Context(REWRITE_STACK_LIMIT=1000),
+        pytest.raises(RuntimeError, match=r"(?s)infinite loop in .*test_rewrite\.py"),
+    ):
         graph_rewrite(add(a, const(0)), pm, bottom_up=bottom_up)
 
 
 def test_rule_that_grows_without_end() -> None:
-    pm = PatternMatcher([(UPat.var("x") + UPat.cvar("k"), lambda x, k: UOp(Ops.SHL, None, (add(x, const(k.arg + 1)), const(1))))])
+    pm = PatternMatcher([
+        (UPat.var("x") + UPat.cvar("k"), lambda x, k: UOp(Ops.SHL, None, (add(x, const(k.arg + 1)), const(1))))
+    ])
     with Context(REWRITE_STACK_LIMIT=1000), pytest.raises(RuntimeError, match="stack too big"):
         graph_rewrite(add(a, const(0)), pm)
 
 
-# ---- size and speed ------------------------------------------------------------------------------------------------------
+# ---- size and speed --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bottom_up", [False, True])
@@ -200,7 +207,7 @@ def test_subgraphs_without_root_ops_are_skipped() -> None:
     assert time.perf_counter() - start < 0.01
 
 
-# ---- substitute ----------------------------------------------------------------------------------------------------------
+# ---- substitute ------------------------------------------------------------------------------------------------------
 
 
 def test_substitute_replaces_and_shares() -> None:
@@ -226,7 +233,7 @@ def test_substitute_swap() -> None:
     assert substitute(UOp(Ops.FLOORDIV, None, (a, b)), {a: b, b: a}) is UOp(Ops.FLOORDIV, None, (b, a))
 
 
-# ---- traces ----------------------------------------------------------------------------------------------------------------
+# ---- traces ----------------------------------------------------------------------------------------------------------
 
 
 def test_traces_keep_every_replacement() -> None:

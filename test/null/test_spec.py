@@ -8,7 +8,15 @@ from tinygrad.dtype import AddrSpace, Invalid, dtypes
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp
 from tinygrad.uop.render import pyrender
-from tinygrad.uop.spec import eval_pyrender, spec_full, spec_kernel, spec_optimized, spec_program, spec_tensor, type_verify
+from tinygrad.uop.spec import (
+    eval_pyrender,
+    spec_full,
+    spec_kernel,
+    spec_optimized,
+    spec_program,
+    spec_tensor,
+    type_verify,
+)
 
 
 def node(op: Ops, *src: UOp, arg=None, dtype=None) -> UOp:
@@ -57,7 +65,14 @@ def test_message_names_border_node_and_sources() -> None:
     with pytest.raises(RuntimeError) as error:
         type_verify(UOp.sink(bad), spec_tensor)
     message = str(error.value)
-    for part in ("UOp verification failed (tensor graph)", "ADD", "src[0]", "src[1]", "Operands have one dtype", "spec.py"):
+    for part in (
+        "UOp verification failed (tensor graph)",
+        "ADD",
+        "src[0]",
+        "src[1]",
+        "Operands have one dtype",
+        "spec.py",
+    ):
         assert part in message
 
 
@@ -101,7 +116,9 @@ def test_tensor_graph_rejects_kernel_nodes_and_bad_movement() -> None:
 
 def test_kernel_rejects_movement_and_accesses_outside() -> None:
     x = UOp.placeholder((16,), dtypes.float32, 1)
-    assert_rejected(kernel(value=node(Ops.INDEX, x, UOp.const(0))._mop(Ops.RESHAPE, (1,))), spec_kernel, "RESHAPE is not allowed")
+    assert_rejected(
+        kernel(value=node(Ops.INDEX, x, UOp.const(0))._mop(Ops.RESHAPE, (1,))), spec_kernel, "RESHAPE is not allowed"
+    )
     assert_rejected(kernel(size=17), spec_kernel, "INDEX")
     gate = node(Ops.CMPLT, UOp.range(16, 0, AxisType.LOOP), UOp.const(4))
     type_verify(kernel(gate=gate), spec_kernel)

@@ -9,8 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tinygrad.dtype import Invalid, dtypes
 from tinygrad.uop import AxisType, GroupOp, Ops
@@ -20,7 +19,7 @@ from tinygrad.uop.ops import UOp, graph_rewrite
 from tinygrad.uop.render import render
 from tinygrad.uop.symbolic import pm_move_where_on_load, simplify_valid, sym, symbolic, symbolic_simple, uop_given_valid
 
-# ---- building and evaluating -----------------------------------------------------------------------------------------------
+# ---- building and evaluating -----------------------------------------------------------------------------------------
 
 
 def const(value, dtype=None) -> UOp:
@@ -129,7 +128,7 @@ def assert_equal_everywhere(before: UOp, after: UOp, where_true: UOp | None = No
 a, b, c = (UOp.variable(n, 0, top) for n, top in (("a", 9), ("b", 2), ("c", 3)))
 neg = UOp.variable("neg", -7, 5)
 
-# ---- named cases -------------------------------------------------------------------------------------------------------------
+# ---- named cases -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -225,7 +224,7 @@ def test_one_iteration_range_and_fixed_variable() -> None:
     assert text(add(UOp.variable("k", 3, 3), a)) == "(a+3)"
 
 
-# ---- convolutions written as movement ----------------------------------------------------------------------------------------
+# ---- convolutions written as movement --------------------------------------------------------------------------------
 
 
 class View:
@@ -329,7 +328,7 @@ def test_speed_of_a_convolution_index() -> None:
     assert (time.perf_counter() - start) / 20 < 0.02
 
 
-# ---- random expressions --------------------------------------------------------------------------------------------------------
+# ---- random expressions ----------------------------------------------------------------------------------------------
 
 _names = [rng(5, 0), rng(7, 1), rng(2, 2), UOp.variable("v", -6, 4), UOp.variable("w", 1, 9)]
 _ints = st.integers(-9, 9).map(const)
@@ -347,7 +346,9 @@ def _grow(children):
 
 
 expressions = st.recursive(st.one_of(st.sampled_from(_names), _ints), _grow, max_leaves=12)
-_compare = st.tuples(st.sampled_from([Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ]), expressions, expressions).map(lambda t: node(*t))
+_compare = st.tuples(st.sampled_from([Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ]), expressions, expressions).map(
+    lambda t: node(*t)
+)
 conditions = st.recursive(
     _compare,
     lambda ch: st.one_of(
@@ -395,7 +396,11 @@ def test_random_expressions_given_a_condition(valid: UOp, u: UOp) -> None:
         assert_equal_everywhere(valid, smaller)
 
 
-_sized = [UOp.variable("i", -128, 127, dtypes.int8), UOp.variable("j", -3, 5, dtypes.int8), UOp.variable("k", 0, 100, dtypes.int8)]
+_sized = [
+    UOp.variable("i", -128, 127, dtypes.int8),
+    UOp.variable("j", -3, 5, dtypes.int8),
+    UOp.variable("k", 0, 100, dtypes.int8),
+]
 _sized_ops = [Ops.ADD, Ops.MUL, Ops.MAX, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.AND, Ops.OR, Ops.XOR]
 sized_expressions = st.recursive(
     st.one_of(st.sampled_from(_sized), st.integers(-128, 127).map(lambda v: const(v, dtypes.int8))),
@@ -425,7 +430,9 @@ float_expressions = st.recursive(
     lambda ch: st.one_of(
         st.tuples(st.sampled_from([Ops.ADD, Ops.MUL, Ops.MAX]), ch, ch).map(lambda t: node(*t)),
         st.tuples(ch, ch, ch, ch).map(lambda t: where(lt(t[0], t[1]), t[2], t[3])),
-        st.tuples(st.sampled_from([Ops.CMPNE, Ops.CMPEQ]), ch, ch, ch, ch).map(lambda t: where(node(t[0], t[1], t[2]), t[3], t[4])),
+        st.tuples(st.sampled_from([Ops.CMPNE, Ops.CMPEQ]), ch, ch, ch, ch).map(
+            lambda t: where(node(t[0], t[1], t[2]), t[3], t[4])
+        ),
     ),
     max_leaves=8,
 )
@@ -441,7 +448,7 @@ def test_floats_fold_only_where_it_always_holds(u: UOp) -> None:
         assert repr(float(expected)) == repr(float(got)), f"{render(u)} -> {render(result)} at {x}, {y}"
 
 
-# ---- every dtype -----------------------------------------------------------------------------------------------------------------
+# ---- every dtype -----------------------------------------------------------------------------------------------------
 
 f = UOp.param(0, dtypes.float32, ())
 i32 = UOp.param(1, dtypes.int32, ())

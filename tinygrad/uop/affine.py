@@ -1,14 +1,14 @@
 """Sums of index arithmetic in one normal form.
 
 In:   weakint scalars (exact integers: index arithmetic does not wrap).
-Out:  ``sum of coefficient * term + constant``: every term once, in a fixed order, the constant last. A term is whatever is
-      no sum and no product with a constant: a RANGE, a Variable, a quotient, a product of such.
+Out:  ``sum of coefficient * term + constant``: every term once, in a fixed order, the constant last. A term is whatever
+      is no sum and no product with a constant: a RANGE, a Variable, a quotient, a product of such.
 Why:  the rules for division, remainder and comparison look at coefficients; two ways to write an index become one node.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinygrad.dtype import Invalid, dtypes
 from tinygrad.uop import Ops
@@ -16,7 +16,7 @@ from tinygrad.uop import Ops
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
-Terms = dict["UOp", int]
+Terms: TypeAlias = "dict[UOp, int]"
 
 
 def const(value: int) -> UOp:
@@ -109,7 +109,9 @@ def times(x: UOp, y: UOp) -> UOp:
     """Return the normal form of a product; a sum is multiplied out if the other factor is a single term."""
     (terms, constant), (other, other_constant) = linear(x), linear(y)
     if not other:
-        return build({t: c * other_constant for t, c in terms.items()} if other_constant else {}, constant * other_constant)
+        return build(
+            {t: c * other_constant for t, c in terms.items()} if other_constant else {}, constant * other_constant
+        )
     if not terms or (len(other) + (other_constant != 0) > 1):
         terms, constant, other, other_constant = other, other_constant, terms, constant
     if not other:

@@ -17,7 +17,7 @@ from tinygrad.uop import Ops
 
 def _exp2(x: float) -> float:
     try:
-        return 2.0**x
+        return math.exp2(x)
     except OverflowError:
         return math.inf
 
@@ -49,13 +49,13 @@ def _trunc(x: Any) -> Any:
 def _fdiv(x: float, y: float) -> float:
     if y != 0:
         return x / y
-    return math.nan if x == 0 or x != x else math.copysign(math.inf, x) * math.copysign(1.0, y)  # noqa: PLR0124
+    return math.nan if x == 0 or x != x else math.copysign(math.inf, x) * math.copysign(1.0, y)
 
 
 def _max(x: Any, y: Any) -> Any:
-    if x != x:  # noqa: PLR0124  NaN wins
+    if x != x:
         return x
-    if y != y:  # noqa: PLR0124
+    if y != y:
         return y
     if x == y and isinstance(x, float):
         return y if math.copysign(1.0, x) < 0 else x  # 0.0 is larger than -0.0

@@ -1,9 +1,11 @@
 """Inclusive bounds of integer and boolean values.
 
 In:   a node.
-Out:  ``vmin_vmax(node)``: two Python values between which every value of the node lies, given the bounds that Variables and
-      RANGEs declare. Exact for sums, products, divisions and comparisons of independent operands; the limits of the dtype
-      where nothing better is known. A float has no bounds (it may be NaN) unless it is a constant or made from an integer.
+Out:  ``vmin_vmax(node)``: two Python values between which every value of the node lies, given the bounds that Variables
+      and RANGEs declare. Exact for sums, products, divisions and comparisons of independent operands; the limits of the
+            dtype
+      where nothing better is known. A float has no bounds (it may be NaN) unless it is a constant or made from an
+            integer.
 """
 
 from __future__ import annotations
@@ -152,7 +154,17 @@ _SAME_VALUES = frozenset({
     Ops.AFTER, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.COPY, Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE,
     Ops.SHRINK, Ops.FLIP,
 })  # fmt: skip
-_FROM_SOURCES = frozenset({*_BINARY, *_SAME_VALUES, Ops.WHERE, Ops.CAST, Ops.STACK, Ops.PAD, Ops.RANGE, Ops.SPECIAL, Ops.NEG})
+_FROM_SOURCES = frozenset({
+    *_BINARY,
+    *_SAME_VALUES,
+    Ops.WHERE,
+    Ops.CAST,
+    Ops.STACK,
+    Ops.PAD,
+    Ops.RANGE,
+    Ops.SPECIAL,
+    Ops.NEG,
+})
 
 
 def _limits(dtype: DType) -> Interval:
@@ -171,11 +183,13 @@ def _needed_sources(u: UOp) -> tuple[UOp, ...]:
 
 
 def _leaf(u: UOp) -> Interval:
-    if u.op is Ops.CONST and u.arg is not Invalid and not isinstance(u.arg, tuple) and u.arg == u.arg:  # noqa: PLR0124
+    if u.op is Ops.CONST and u.arg is not Invalid and not isinstance(u.arg, tuple) and u.arg == u.arg:
         return (u.arg, u.arg) if not (isinstance(u.arg, float) and math.isnan(u.arg)) else _limits(u.dtype)
     if u.op is Ops.PARAM and u.arg.vmin_vmax is not None:
         low, high = u.arg.vmin_vmax
-        return (low if isinstance(low, (int, float)) else low.vmin), (high if isinstance(high, (int, float)) else high.vmax)
+        return (low if isinstance(low, (int, float)) else low.vmin), (
+            high if isinstance(high, (int, float)) else high.vmax
+        )
     return _limits(u.dtype)
 
 
@@ -205,7 +219,9 @@ def _bounds(u: UOp) -> Interval:
         return _cast(known[0], u.src[0].dtype, dtype)
     if op is Ops.WHERE or op is Ops.STACK:
         # An undefined branch adds no value.
-        defined = [k for k, s in zip(known, sources, strict=True) if s.op is not Ops.CONST or s.arg is not Invalid] or known
+        defined = [
+            k for k, s in zip(known, sources, strict=True) if s.op is not Ops.CONST or s.arg is not Invalid
+        ] or known
         return min(k[0] for k in defined), max(k[1] for k in defined)
     if op is Ops.PAD:
         return min(known[0][0], 0), max(known[0][1], 0)

@@ -151,7 +151,7 @@ def recombine(terms: Terms, constant: int) -> tuple[Terms, int]:
 
 
 def _join(mod: UOp, terms: Terms, mods: list[UOp]) -> tuple[Terms, int] | None:
-    """Return the terms, and what is added to the constant, after ``mod`` has met its other half; None if it is not there."""
+    """Return the terms and what the constant grows by once ``mod`` has met its other half; None if it is not there."""
     x, n, c = mod.src[0], mod.src[1].arg, terms[mod]
     quotient = floordiv(x, n)
     parts, extra = linear(quotient, c * n)
@@ -172,7 +172,7 @@ def _join(mod: UOp, terms: Terms, mods: list[UOp]) -> tuple[Terms, int] | None:
     return None
 
 
-# ---- symbolic divisors ---------------------------------------------------------------------------------------------------
+# ---- symbolic divisors -----------------------------------------------------------------------------------------------
 
 
 def _split_by(x: UOp, d: UOp) -> tuple[Terms, int, Terms, int]:

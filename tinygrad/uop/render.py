@@ -1,4 +1,4 @@
-"""Nodes as text: infix for index arithmetic, a tree for ``repr``, a table for linear programs, Python that rebuilds a graph.
+"""Nodes as text: infix for index arithmetic, a tree for ``repr``, a table for programs, Python that rebuilds a graph.
 
 In:   a node, or a list of nodes in program order.
 Out:  text. Nothing here recurses over the depth of a graph.

@@ -2,8 +2,8 @@
 
 In:   a graph and a table of rules (or a map of nodes).
 Out:  the rewritten graph; the same object if nothing changed. Shared nodes are rewritten once and stay shared.
-Why:  most compile time is spent here. Walks use explicit stacks (graphs are deep), skip sub-graphs in which no root op of
-      the rules occurs, and remember on each node what a pure table made of it, across calls.
+Why:  most compile time is spent here. Walks use explicit stacks (graphs are deep), skip sub-graphs in which no root op
+      of the rules occurs, and remember on each node what a pure table made of it, across calls.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tinygrad.settings import REWRITE_STACK_LIMIT, TRACK_MATCH_STATS
-from tinygrad.uop import Ops
-from tinygrad.uop import tracing
+from tinygrad.uop import Ops, tracing
 from tinygrad.uop.infer import dtype_from_uop
 from tinygrad.uop.tracing import TrackedGraphRewrite, rewrite_group
 
 if TYPE_CHECKING:
-    from tinygrad.uop.matcher import PatternMatcher, RewriteFn
+    from tinygrad.uop.matchcode import RewriteFn
+    from tinygrad.uop.matcher import PatternMatcher
     from tinygrad.uop.ops import UOp
 
 __all__ = ["BottomUpGate", "graph_rewrite", "rebuild", "rewrite_group", "substitute"]
@@ -53,10 +53,12 @@ def graph_rewrite(
 
     Args:
         sink: Root of the graph.
-        pm: The rules. Sources are rewritten first, then the rebuilt node is offered to the rules; a replacement is itself
+        pm: The rules. Sources are rewritten first, then the rebuilt node is offered to the rules; a replacement is
+        itself
             fully rewritten. Each distinct node is rewritten once.
         ctx: Given to every rule that has a parameter ``ctx``.
-        bottom_up: Offer a node to the rules before its sources, repeatedly, and once more when its sources have changed.
+        bottom_up: Offer a node to the rules before its sources, repeatedly, and once more when its sources have
+        changed.
             A rule may raise ``BottomUpGate`` to keep the node and skip its sources.
         name: Label in traces and errors.
         bpm: Rules for the position before the sources, together with ``pm`` after them.
@@ -141,7 +143,7 @@ class _Rewrite:
             self.run_general(root)
         return self.replaced[root]
 
-    def run_top_down(self, root: UOp) -> None:
+    def run_top_down(self, root: UOp) -> None:  # noqa: C901  one loop, written for speed
         """Sources first, then the node, then its replacement. The common mode, written for speed."""
         replaced, stack, mask, ctx, key = self.replaced, self.stack, self.mask, self.ctx, self.memo_key
         functions = _Functions(self.top)
@@ -191,7 +193,7 @@ class _Rewrite:
             if key is not None:
                 _remember(n, key, new)
 
-    def run_general(self, root: UOp) -> None:
+    def run_general(self, root: UOp) -> None:  # noqa: C901  the same with more positions
         """Rules before the sources (``bottom``), after them (``top``), or both; one pass if ``walk``."""
         replaced, stack, key = self.replaced, self.stack, self.memo_key
         waiting: set[UOp] = set()

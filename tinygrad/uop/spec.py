@@ -4,13 +4,14 @@ In:   a graph, or a linear program (a list in execution order).
 Out:  nothing, or a RuntimeError that names the border, the node and its sources.
 Why:  a stage that emits something illegal fails here, with the node in hand, not three stages later.
 
-A spec is a table of rules that return True or False; the first rule that fits a node decides, a node that none fits is illegal.
+A spec is a table of rules that return True or False. The first rule that fits a node decides; a node that none fits is
+illegal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinygrad.dtype import AddrSpace, ConstFloat, DType, Invalid, dtypes
 from tinygrad.uop import AxisType, GroupOp, Ops
@@ -23,17 +24,18 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 __all__ = [
-    "eval_pyrender", "spec_full", "spec_kernel", "spec_optimized", "spec_program", "spec_shared", "spec_tensor", "type_verify",
+    "eval_pyrender", "spec_full", "spec_kernel", "spec_optimized", "spec_program", "spec_shared", "spec_tensor",
+    "type_verify",
 ]  # fmt: skip
 
 _FLOAT_OPS = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.FDIV})
 _INT_OPS = frozenset({Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR})
 _BIT_OPS = frozenset({Ops.AND, Ops.OR, Ops.XOR})
 _MOST_LANES = 64
-Shapes = dict["UOp", tuple[Any, ...]]
+Shapes: TypeAlias = "dict[UOp, tuple[Any, ...]]"
 
 
-# ---- values ----------------------------------------------------------------------------------------------------------------
+# ---- values ----------------------------------------------------------------------------------------------------------
 
 
 def legal_const(u: UOp) -> bool:
@@ -51,7 +53,7 @@ def legal_const(u: UOp) -> bool:
 
 
 def legal_alu(u: UOp) -> bool:
-    """Operands have one dtype, which the operation takes; comparisons give bool, the others the dtype of the operands."""
+    """Operands have one dtype, which the operation takes; comparisons give bool, the others that dtype."""
     found = [s.dtype for s in u.src]
     if u.op is Ops.WHERE:
         return len(found) == 3 and found[0] is dtypes.bool and found[1] is found[2] is u.dtype
@@ -102,19 +104,24 @@ spec_shared = PatternMatcher([
     (UPat(Ops.BITCAST, name="u"), legal_bitcast),
     # Variables, and Variables with a value
     (UPat(Ops.PARAM, name="u"), lambda u: legal_variable(u) if u.arg.addrspace is AddrSpace.ALU else None),
-    (UPat(Ops.AFTER, src=(UPat(Ops.PARAM, name="v"),), allow_any_len=True, name="u"), lambda u, v: True if v.is_variable else None),
+    (
+        UPat(Ops.AFTER, src=(UPat(Ops.PARAM, name="v"),), allow_any_len=True, name="u"),
+        lambda u, v: True if v.is_variable else None,
+    ),
     (UPat(Ops.STORE, src=(UPat(Ops.PARAM, name="v"), UPat(Ops.CONST))), lambda v: True if v.is_variable else None),
     (UPat((Ops.NOOP, Ops.CUSTOM, Ops.CUSTOMI)), lambda: True),
 ])
 
 
-# ---- tensor graph ------------------------------------------------------------------------------------------------------------
+# ---- tensor graph ----------------------------------------------------------------------------------------------------
 
 
 def legal_storage(u: UOp) -> bool:
     """Storage describes itself in a ParamArg of its dtype and, in the tensor graph, is not weak."""
     arg = u.arg
-    return not u.src and isinstance(arg, ParamArg) and arg.dtype is u.dtype and u.dtype not in (*dtypes.weaks, dtypes.void)
+    return (
+        not u.src and isinstance(arg, ParamArg) and arg.dtype is u.dtype and u.dtype not in (*dtypes.weaks, dtypes.void)
+    )
 
 
 def legal_tensor_buffer(u: UOp) -> bool:
@@ -162,7 +169,12 @@ def _product(sizes: Iterable[Any]) -> int | None:
 def legal_tensor_reduce(u: UOp) -> bool:
     """A REDUCE of the tensor graph names its operation and the axes, which it keeps with size 1."""
     op, axes = u.arg
-    return len(u.src) == 1 and u.dtype is u.src[0].dtype and op in GroupOp.Reduce and all(0 <= a < u.src[0].ndim for a in axes)
+    return (
+        len(u.src) == 1
+        and u.dtype is u.src[0].dtype
+        and op in GroupOp.Reduce
+        and all(0 <= a < u.src[0].ndim for a in axes)
+    )
 
 
 def legal_tensor_store(u: UOp) -> bool:
@@ -181,11 +193,20 @@ spec_tensor = spec_shared + PatternMatcher([
     (UPat(Ops.PARAM, name="u"), legal_storage),
     (UPat(GroupOp.Movement, name="u"), legal_movement),
     (UPat(Ops.REDUCE, name="u"), legal_tensor_reduce),
-    (UPat((Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.AFTER, Ops.MSELECT, Ops.UNSHARD, Ops.ALLREDUCE), name="u"), same_dtype),
+    (
+        UPat(
+            (Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.AFTER, Ops.MSELECT, Ops.UNSHARD, Ops.ALLREDUCE),
+            name="u",
+        ),
+        same_dtype,
+    ),
     (UPat(Ops.COPY, name="u"), lambda u: same_dtype(u) and u.dtype not in dtypes.weaks and u.arg is not None),
     (UPat(Ops.STORE, name="u"), legal_tensor_store),
     (UPat((Ops.SPECIAL, Ops.RANGE), dtypes.weakint), lambda: True),
-    (UPat(Ops.FUNCTION, dtypes.void, src=(UPat(Ops.TUPLE),), allow_any_len=True, name="u"), lambda u: isinstance(u.arg, CallInfo)),
+    (
+        UPat(Ops.FUNCTION, dtypes.void, src=(UPat(Ops.TUPLE),), allow_any_len=True, name="u"),
+        lambda u: isinstance(u.arg, CallInfo),
+    ),
     (UPat(Ops.CALL, dtypes.void, name="u"), lambda u: isinstance(u.arg, CallInfo) and bool(u.src)),
     (UPat((Ops.TUPLE, Ops.GROUP, Ops.SINK, Ops.LINEAR, Ops.CUSTOM_FUNCTION), dtypes.void), lambda: True),
     (UPat(Ops.GETTUPLE, src=(UPat((Ops.FUNCTION, Ops.TUPLE)),), name="u"), lambda u: isinstance(u.arg, int)),
@@ -193,7 +214,7 @@ spec_tensor = spec_shared + PatternMatcher([
 ])
 
 
-# ---- kernels -------------------------------------------------------------------------------------------------------------------
+# ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
 def legal_range(u: UOp) -> bool:
@@ -215,7 +236,7 @@ def legal_kernel_buffer(u: UOp) -> bool:
 def legal_kernel_index(u: UOp) -> bool:
     """An access has an integer index and a bool gate, and does not leave its storage."""
     base, idx = u.src[0], u.src[1]
-    if base.op is Ops.STACK or len(base._shape or ()) == 1 and not _is_storage(base):
+    if base.op is Ops.STACK or (len(base._shape or ()) == 1 and not _is_storage(base)):
         return len(u.src) == 2 and dtypes.is_int(idx.dtype)
     if not _is_storage(base) or u.dtype is not base.dtype or not dtypes.is_int(idx.dtype) or len(u.src) > 3:
         return False
@@ -225,7 +246,7 @@ def legal_kernel_index(u: UOp) -> bool:
 
 
 def _surely_outside(base: UOp, idx: UOp) -> bool:
-    """Whether an ungated index takes a value beyond the storage: decided for sums of loop variables, whose bounds are met."""
+    """Whether an ungated index leaves the storage: decided for sums of loop variables, whose bounds are met."""
     while base.op is Ops.AFTER:
         base = base.src[0]
     size = base.arg.shape[0] if base.arg.shape else 1
@@ -241,7 +262,9 @@ def _surely_outside(base: UOp, idx: UOp) -> bool:
 def legal_kernel_reduce(u: UOp) -> bool:
     """A REDUCE of a kernel combines a value over loops."""
     op, axes = u.arg
-    return u.dtype is u.src[0].dtype and op in GroupOp.Reduce and axes == () and all(r.op is Ops.RANGE for r in u.src[1:])
+    return (
+        u.dtype is u.src[0].dtype and op in GroupOp.Reduce and axes == () and all(r.op is Ops.RANGE for r in u.src[1:])
+    )
 
 
 def legal_kernel_store(u: UOp) -> bool:
@@ -276,7 +299,7 @@ spec_optimized = spec_kernel + PatternMatcher([
 ])
 
 
-# ---- linear programs -------------------------------------------------------------------------------------------------------------
+# ---- linear programs -------------------------------------------------------------------------------------------------
 
 
 def _program_shape(u: UOp, shapes: Shapes) -> tuple[Any, ...]:
@@ -301,7 +324,12 @@ def _program_shape(u: UOp, shapes: Shapes) -> tuple[Any, ...]:
 
 
 def _is_vector(shape: tuple[Any, ...]) -> bool:
-    return len(shape) == 1 and isinstance(shape[0], int) and 2 <= shape[0] <= _MOST_LANES and shape[0] & (shape[0] - 1) == 0
+    return (
+        len(shape) == 1
+        and isinstance(shape[0], int)
+        and 2 <= shape[0] <= _MOST_LANES
+        and shape[0] & (shape[0] - 1) == 0
+    )
 
 
 def concrete(ctx: Shapes, u: UOp) -> bool | None:
@@ -359,33 +387,43 @@ def program_stack(ctx: Shapes, u: UOp) -> bool:
     return len(u.src) > 1 and all(ctx[s] == () and s.dtype is u.dtype for s in u.src)
 
 
-spec_program = PatternMatcher([
-    (UPat(GroupOp.All - {Ops.SINK, Ops.STORE, Ops.END, Ops.REDUCE}, name="u"), concrete),
-    (UPat(GroupOp.ALU, name="u"), program_alu),
-    (UPat(Ops.INDEX, src=(UPat(), UPat()), allow_any_len=True, name="u"), program_index),
-    (UPat(Ops.LOAD, name="u"), program_load),
-    (UPat(Ops.STORE, name="u"), program_store),
-    (UPat(Ops.STACK, name="u"), program_stack),
-    (UPat(Ops.REDUCE, name="u"), program_reduce),
-    (UPat(Ops.BUFFER, name="u"), lambda u: legal_kernel_buffer(u) and u.arg.addrspace in (AddrSpace.LOCAL, AddrSpace.REG)),
-    (UPat(Ops.PARAM, name="u"), lambda u: legal_variable(u) if u.arg.addrspace is AddrSpace.ALU else legal_kernel_buffer(u)),
-    (UPat(Ops.RANGE, name="u"), legal_range),
-    (UPat(Ops.END, name="u"), legal_end),
-    (UPat(Ops.SPECIAL, dtypes.ints, name="u"), lambda u: isinstance(u.arg, str)),
-    (UPat(Ops.IF, src=(UPat(dtype=dtypes.bool),), allow_any_len=True), lambda: True),
-    (UPat(Ops.ENDIF, src=(UPat(Ops.IF),)), lambda: True),
-    (UPat((Ops.WMMA, Ops.INS, Ops.CALL, Ops.SHRINK, Ops.GETADDR)), lambda: True),
-    (UPat((Ops.GROUP, Ops.BARRIER), dtypes.void), lambda: True),
-    (UPat(Ops.AFTER, name="u"), same_dtype),
-    (UPat(Ops.SINK, dtypes.void, name="u"), lambda u: u.arg is None or isinstance(u.arg, KernelInfo)),
-]) + spec_shared
+spec_program = (
+    PatternMatcher([
+        (UPat(GroupOp.All - {Ops.SINK, Ops.STORE, Ops.END, Ops.REDUCE}, name="u"), concrete),
+        (UPat(GroupOp.ALU, name="u"), program_alu),
+        (UPat(Ops.INDEX, src=(UPat(), UPat()), allow_any_len=True, name="u"), program_index),
+        (UPat(Ops.LOAD, name="u"), program_load),
+        (UPat(Ops.STORE, name="u"), program_store),
+        (UPat(Ops.STACK, name="u"), program_stack),
+        (UPat(Ops.REDUCE, name="u"), program_reduce),
+        (
+            UPat(Ops.BUFFER, name="u"),
+            lambda u: legal_kernel_buffer(u) and u.arg.addrspace in (AddrSpace.LOCAL, AddrSpace.REG),
+        ),
+        (
+            UPat(Ops.PARAM, name="u"),
+            lambda u: legal_variable(u) if u.arg.addrspace is AddrSpace.ALU else legal_kernel_buffer(u),
+        ),
+        (UPat(Ops.RANGE, name="u"), legal_range),
+        (UPat(Ops.END, name="u"), legal_end),
+        (UPat(Ops.SPECIAL, dtypes.ints, name="u"), lambda u: isinstance(u.arg, str)),
+        (UPat(Ops.IF, src=(UPat(dtype=dtypes.bool),), allow_any_len=True), lambda: True),
+        (UPat(Ops.ENDIF, src=(UPat(Ops.IF),)), lambda: True),
+        (UPat((Ops.WMMA, Ops.INS, Ops.CALL, Ops.SHRINK, Ops.GETADDR)), lambda: True),
+        (UPat((Ops.GROUP, Ops.BARRIER), dtypes.void), lambda: True),
+        (UPat(Ops.AFTER, name="u"), same_dtype),
+        (UPat(Ops.SINK, dtypes.void, name="u"), lambda u: u.arg is None or isinstance(u.arg, KernelInfo)),
+    ])
+    + spec_shared
+)
 
 # Everything that is legal anywhere, for graphs of which the stage is not known.
 spec_full = PatternMatcher([
     (UPat(Ops.PROGRAM, name="u"), lambda u: isinstance(u.arg, ProgramInfo)),
     (UPat(Ops.SOURCE, name="u"), lambda u: isinstance(u.arg, str)),
     (UPat(Ops.BINARY, name="u"), lambda u: isinstance(u.arg, bytes)),
-    (UPat((Ops.REDUCE, Ops.STORE, Ops.INDEX, Ops.SINK, Ops.LOAD, Ops.BUFFER, Ops.PARAM, Ops.LINEAR, Ops.IF, Ops.ENDIF)), lambda: True),
+    (UPat((Ops.REDUCE, Ops.STORE, Ops.INDEX, Ops.SINK, Ops.LOAD, Ops.BUFFER, Ops.PARAM)), lambda: True),
+    (UPat((Ops.LINEAR, Ops.IF, Ops.ENDIF)), lambda: True),
 ]) + spec_tensor + spec_optimized  # fmt: skip
 
 _BORDERS = {
@@ -398,7 +436,7 @@ _BORDERS = {
 }
 
 
-# ---- checking ----------------------------------------------------------------------------------------------------------------------
+# ---- checking --------------------------------------------------------------------------------------------------------
 
 
 def type_verify(graph_or_list: UOp | list[UOp], spec: PatternMatcher) -> None:
@@ -421,7 +459,9 @@ def type_verify(graph_or_list: UOp | list[UOp], spec: PatternMatcher) -> None:
         if verdict is not True:
             _fail(u, position, spec, _reason(u, spec, verdict, shapes))
     if in_order and (not nodes or nodes[-1].op is not Ops.SINK):
-        raise RuntimeError(f"UOp verification failed ({_BORDERS.get(id(spec), 'custom spec')}): the last node must be SINK")
+        raise RuntimeError(
+            f"UOp verification failed ({_BORDERS.get(id(spec), 'custom spec')}): the last node must be SINK"
+        )
 
 
 def _reason(u: UOp, spec: PatternMatcher, verdict: Any, shapes: Shapes) -> str:
@@ -462,7 +502,8 @@ def eval_pyrender(code: str) -> UOp:
     namespace: dict[str, Any] = {
         "UOp": UOp, "Ops": Ops, "dtypes": dtypes, "ParamArg": ParamArg, "KernelInfo": KernelInfo, "CallInfo": CallInfo,
         "ProgramInfo": ProgramInfo, "AddrSpace": AddrSpace, "AxisType": AxisType, "Invalid": Invalid, "float": float,
-        "nan": float("nan"), "inf": float("inf"), "Opt": getattr(opt, "Opt", None), "OptOps": getattr(opt, "OptOps", None),
+        "nan": float("nan"), "inf": float("inf"), "Opt": getattr(opt, "Opt", None),
+        "OptOps": getattr(opt, "OptOps", None),
     }  # fmt: skip
     exec(code, namespace)
     return namespace["ast"]  # type: ignore[no-any-return]

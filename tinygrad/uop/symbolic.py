@@ -1,12 +1,12 @@
 """Simplification rules for every stage: constants, identities, index arithmetic, conditions.
 
 In:   any graph.
-Out:  rule tables. ``symbolic_simple`` is sound for every dtype and shape: constant folding and identities. ``symbolic`` adds
-      normal forms for index arithmetic (weakint scalars, which do not wrap; ``uop/affine.py``, ``divmod.py``,
+Out:  rule tables. ``symbolic_simple`` is sound for every dtype and shape: constant folding and identities. ``symbolic``
+      adds normal forms for index arithmetic (weakint scalars, which do not wrap; ``uop/affine.py``, ``divmod.py``,
       ``validity.py``). ``sym`` adds gates: conditions of accesses, and indices given their condition.
 
-Soundness: no rule changes a value within the bounds that Variables and RANGEs declare. Floats fold only where it holds for
-every value, NaN, infinities and -0.0 included: so not x*0, x-x, x+0, 0/x. Integers with a width wrap around.
+Soundness: no rule changes a value within the bounds that Variables and RANGEs declare. Floats fold only where it holds
+for every value, NaN, infinities and -0.0 included: so not x*0, x-x, x+0, 0/x. Integers with a width wrap around.
 Termination: each rule makes the graph smaller, or brings a node into a normal form on which it returns the node itself.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import Invalid, bitcast, can_lossless_cast, dtypes, float_to_int
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.affine import build, linear, normalize_product, normalize_sum, order
+from tinygrad.uop.affine import build, normalize_product, normalize_sum, order
 from tinygrad.uop.alu import exec_alu
 from tinygrad.uop.divmod import simplify_divmod
 from tinygrad.uop.matcher import PatternMatcher
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 __all__ = [
-    "commutative", "pm_move_where_on_load", "pm_remove_invalid", "pm_simplify_valid", "simplify_valid", "sym", "symbolic",
+    "commutative", "pm_move_where_on_load", "pm_remove_invalid", "pm_simplify_valid", "simplify_valid", "sym",
+    "symbolic",
     "symbolic_simple", "uop_given_valid",
 ]  # fmt: skip
 
@@ -61,6 +62,10 @@ def _const(u: UOp, value: Any) -> UOp:
     return UOp(Ops.CONST, u.dtype, (), value)
 
 
+def _scaled(x: UOp, factor: int) -> UOp:
+    return _make(Ops.MUL, x, _const(x, factor))
+
+
 def _scalar_const(u: UOp, value: Any) -> UOp | None:
     """Return a constant in place of ``u``; None if that would lose a shape."""
     return _const(u, value) if u._shape == () else None
@@ -71,7 +76,7 @@ def _same_shape(u: UOp, x: UOp) -> UOp | None:
     return x if x._shape == u._shape else None
 
 
-# ---- constants -----------------------------------------------------------------------------------------------------------
+# ---- constants -------------------------------------------------------------------------------------------------------
 
 
 def fold_constants(u: UOp) -> UOp | None:
@@ -121,7 +126,7 @@ def fold_two(x: UOp, c: UOp, d: UOp, u: UOp) -> UOp | None:
     return u.replace(src=(x, _const(c, exec_alu(u.op, u.dtype, (c.arg, d.arg)))))
 
 
-# ---- conditions ------------------------------------------------------------------------------------------------------------
+# ---- conditions ------------------------------------------------------------------------------------------------------
 
 
 def decided_where(u: UOp, c: UOp, x: UOp, y: UOp) -> UOp | None:
@@ -208,7 +213,7 @@ def nested_where(c: UOp, d: UOp, x: UOp, y: UOp) -> UOp:
     return _make(Ops.WHERE, _make(Ops.AND, c, d), x, y)
 
 
-# ---- casts -----------------------------------------------------------------------------------------------------------------
+# ---- casts -----------------------------------------------------------------------------------------------------------
 
 
 def cast_of_cast(u: UOp, x: UOp, inner: UOp) -> UOp | None:
@@ -236,7 +241,7 @@ def truth_of_cast(b: UOp, k: UOp, u: UOp) -> UOp | None:
     return b if (u.op is Ops.CMPNE) == (k.arg == 0) else logical_not(b)
 
 
-# ---- integers --------------------------------------------------------------------------------------------------------------
+# ---- integers --------------------------------------------------------------------------------------------------------
 
 
 def small_enough(u: UOp, x: UOp, c: UOp) -> UOp | None:
@@ -281,7 +286,10 @@ symbolic_simple = PatternMatcher([
     (UPat(Ops.ADD, INTS, src=(_ANY("x"), UPat.const(0))), lambda x: x),
     # x * 0 = 0, x + -x = 0    integers
     (UPat(Ops.MUL, INTS, src=(_ANY(), UPat.const(0)), name="u"), lambda u: _scalar_const(u, 0)),
-    (UPat(Ops.ADD, INTS, src=[_ANY("x"), UPat(Ops.MUL, src=(_ANY("x"), UPat.const(-1)))], name="u"), lambda u, x: _scalar_const(u, 0)),
+    (
+        UPat(Ops.ADD, INTS, src=[_ANY("x"), UPat(Ops.MUL, src=(_ANY("x"), UPat.const(-1)))], name="u"),
+        lambda u, x: _scalar_const(u, 0),
+    ),
     # (x + c) + d = x + (c+d), the same for *, &, |, ^    integers and bools
     *[
         (UPat(op, INTS_BOOL, src=(UPat(op, src=(_ANY("x"), UPat.cvar("c"))), UPat.cvar("d")), name="u"), fold_two)
@@ -328,8 +336,14 @@ symbolic_simple = PatternMatcher([
         lambda c, x, y: None if y.op is Ops.CONST and y.arg is Invalid else _make(Ops.WHERE, c, y, x),
     ),
     # where(c, where(c, x, y), z) = where(c, x, z), and in the other branch
-    (UPat(Ops.WHERE, src=(_ANY("c"), UPat(Ops.WHERE, src=(_ANY("c"), _ANY("x"), _ANY())), _ANY("z"))), lambda c, x, z: _make(Ops.WHERE, c, x, z)),
-    (UPat(Ops.WHERE, src=(_ANY("c"), _ANY("x"), UPat(Ops.WHERE, src=(_ANY("c"), _ANY(), _ANY("z"))))), lambda c, x, z: _make(Ops.WHERE, c, x, z)),
+    (
+        UPat(Ops.WHERE, src=(_ANY("c"), UPat(Ops.WHERE, src=(_ANY("c"), _ANY("x"), _ANY())), _ANY("z"))),
+        lambda c, x, z: _make(Ops.WHERE, c, x, z),
+    ),
+    (
+        UPat(Ops.WHERE, src=(_ANY("c"), _ANY("x"), UPat(Ops.WHERE, src=(_ANY("c"), _ANY(), _ANY("z"))))),
+        lambda c, x, z: _make(Ops.WHERE, c, x, z),
+    ),
     # where(c, where(d, x, y), y) = where(c & d, x, y)
     (UPat(Ops.WHERE, src=(_ANY("c"), UPat(Ops.WHERE, src=(_ANY("d"), _ANY("x"), _ANY("y"))), _ANY("y"))), nested_where),
     # where(z < m, x, m) = m    m = max(x, k), z >= k
@@ -339,7 +353,10 @@ symbolic_simple = PatternMatcher([
     (UPat(Ops.BITCAST, name="u"), lambda u: u.src[0] if u.src[0].dtype is u.dtype else None),
     (UPat(Ops.CAST, src=(UPat(Ops.CAST, src=(_ANY("x"),), name="inner"),), name="u"), cast_of_cast),
     (UPat(Ops.CAST, src=(UPat(Ops.WHERE, src=(_ANY("c"), UPat.cvar("x"), UPat.cvar("y"))),), name="u"), cast_constants),
-    (UPat({Ops.CMPNE, Ops.CMPEQ}, src=(UPat(Ops.CAST, src=(_ANY("b", dtypes.bool),)), UPat.cvar("k")), name="u"), truth_of_cast),
+    (
+        UPat({Ops.CMPNE, Ops.CMPEQ}, src=(UPat(Ops.CAST, src=(_ANY("b", dtypes.bool),)), UPat.cvar("k")), name="u"),
+        truth_of_cast,
+    ),
     # max by bounds    integers
     (UPat(Ops.MAX, INTS, src=(_ANY("x"), _ANY("y")), name="u"), max_by_bounds),
     # stack(x, y, ...)[i]
@@ -361,9 +378,9 @@ symbolic = PatternMatcher([
     # sums and products of indices
     (UPat(Ops.ADD, dtypes.weakint, name="u"), normalize_sum),
     (UPat(Ops.MUL, dtypes.weakint, name="u"), normalize_product),
-    (UPat(Ops.SUB, dtypes.weakint, src=(_INDEX, _ANY("y"))), lambda x, y: _make(Ops.ADD, x, _make(Ops.MUL, y, _const(y, -1)))),
-    (UPat(Ops.NEG, dtypes.weakint, src=(_INDEX,)), lambda x: _make(Ops.MUL, x, _const(x, -1))),
-    (UPat(Ops.SHL, dtypes.weakint, src=(_INDEX, UPat.cvar("c"))), lambda x, c: _make(Ops.MUL, x, _const(x, 1 << c.arg))),
+    (UPat(Ops.SUB, dtypes.weakint, src=(_INDEX, _ANY("y"))), lambda x, y: _make(Ops.ADD, x, _scaled(y, -1))),
+    (UPat(Ops.NEG, dtypes.weakint, src=(_INDEX,)), lambda x: _scaled(x, -1)),
+    (UPat(Ops.SHL, dtypes.weakint, src=(_INDEX, UPat.cvar("c"))), lambda x, c: _scaled(x, 1 << c.arg)),
     # quotients and remainders of indices
     (UPat({Ops.FLOORDIV, Ops.FLOORMOD}, dtypes.weakint, name="u"), simplify_divmod),
     (UPat(Ops.MAX, dtypes.weakint, src=(_INDEX, _ANY("y")), name="u"), ordered_max),
@@ -377,7 +394,7 @@ symbolic = PatternMatcher([
 ])  # fmt: skip
 
 
-# ---- gates -----------------------------------------------------------------------------------------------------------------
+# ---- gates -----------------------------------------------------------------------------------------------------------
 
 
 def simplify_gate(u: UOp) -> UOp | None:

@@ -1,8 +1,8 @@
 """Records of what rewriting did, for VIZ and for the table of rule counts.
 
 In:   calls from ``graph_rewrite`` and from traced matchers while TRACK_MATCH_STATS is set (VIZ sets it to 2).
-Out:  level 1: counts per rule; level 2: ``tracked_ctxs``, per group the rewrites with every (before, after, rule, seconds);
-      level 3: each match printed as it happens.
+Out:  level 1: counts per rule; level 2: ``tracked_ctxs``, per group the rewrites with every (before, after, rule,
+      seconds); level 3: each match printed as it happens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tinygrad.settings import TRACK_MATCH_STATS
 
 if TYPE_CHECKING:
-    from tinygrad.uop.matcher import Rule
+    from tinygrad.uop.matchcode import Rule
     from tinygrad.uop.ops import UOp
 
 P = ParamSpec("P")

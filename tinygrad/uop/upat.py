@@ -1,7 +1,8 @@
 """Patterns of nodes: what a rewrite rule looks for.
 
 In:   names, ops, dtypes, arguments and patterns of the sources.
-Out:  ``UPat``, which is combined with the operators of nodes and either compiled (``uop/matcher.py``) or matched directly.
+Out:  ``UPat``, which is combined with the operators of nodes and either compiled (``uop/matcher.py``) or matched
+      directly.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinygrad.dtype import ConstFloat, DType
 from tinygrad.uop import GroupOp, Ops
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 Location = tuple[str, int]
-Captures = dict[str, "UOp"]
+Captures: TypeAlias = "dict[str, UOp]"
 
 # How the patterns in ``sources`` relate to the sources of a node.
 ANY, EXACT, PREFIX, UNORDERED, REPEAT = "any", "exact", "prefix", "unordered", "repeat"
@@ -396,7 +397,9 @@ class UPat:
             text = f"UPat.any({', '.join(map(repr, self.sources or ()))})"
             return text if self.name is None else f"{text}.named({self.name!r})"
         if self.value is not None:
-            return f"UPat.const({self.value!r})" if self.name is None else f"UPat.cvar({self.name!r}, arg={self.value!r})"
+            return (
+                f"UPat.const({self.value!r})" if self.name is None else f"UPat.cvar({self.name!r}, arg={self.value!r})"
+            )
         label = "" if self.name is None else repr(self.name)
         if self.op is None and self.sources is None and self.arg is None:
             return f"UPat.var({label})"
@@ -439,8 +442,8 @@ def _as_pattern(x: Any) -> UPat:
 def pattern_from_template(template: UOp) -> UPat:
     """Turn a plain node into a pattern: the left side of a rule, written in the language of the graph.
 
-    ``UOp.variable("a")`` without bounds matches anything and captures it as ``a``. A CONST matches that value in any dtype
-    of its kind. Operations that commute match both orders. Dtypes are not compared; arguments are, unless None.
+    ``UOp.variable("a")`` without bounds matches anything and captures it as ``a``. A CONST matches that value in any
+    dtype of its kind. Operations that commute match both orders. Dtypes are not compared; arguments are, unless None.
     """
     if template.op is Ops.CONST:
         return UPat(Ops.CONST, src=(), value=ConstValue(template.arg, strict=True))

@@ -1,4 +1,4 @@
-"""Conditions on indices: comparisons in one normal form, conjunctions, and what an expression is where a condition holds.
+"""Conditions on indices: comparisons in normal form, conjunctions, and what an expression is where one holds.
 
 In:   weakint comparisons, AND of them, an expression.
 Out:  equal conditions with less work in them; an expression that is equal wherever the condition is True.
@@ -7,7 +7,7 @@ Out:  equal conditions with less work in them; an expression that is equal where
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
@@ -41,7 +41,7 @@ def _difference(x: UOp, y: UOp) -> tuple[Terms, int]:
 
 
 def less_than(terms: Terms, limit: int) -> UOp:
-    """Return the normal form of ``sum < limit``: positive terms on the left, the others and the constant on the right."""
+    """Return the normal form of ``sum < limit``: positive terms on the left, the rest on the right."""
     from tinygrad.uop.ops import UOp
 
     while True:
@@ -102,7 +102,7 @@ def compare_less(u: UOp) -> UOp | None:
 
 
 def compare_equal(u: UOp) -> UOp | None:
-    """Bring ``x == y`` and ``x != y`` of indices into normal form: terms on the left, positive first, constant right."""
+    """Bring ``x == y`` and ``x != y`` of indices into normal form: positive terms on the left, the rest right."""
     from tinygrad.uop.ops import UOp
 
     if u._shape != ():
@@ -122,9 +122,9 @@ def compare_equal(u: UOp) -> UOp | None:
     return UOp(u.op, dtypes.bool, (build(positive, 0), build(negative, -constant)))
 
 
-# ---- conjunctions --------------------------------------------------------------------------------------------------------
+# ---- conjunctions ----------------------------------------------------------------------------------------------------
 
-Key = frozenset[tuple["UOp", int]]
+Key: TypeAlias = "frozenset[tuple[UOp, int]]"
 
 
 def parse_bound(clause: UOp) -> tuple[Key, int | None, int | None] | None:
@@ -210,20 +210,22 @@ def logical_not_of(clause: UOp) -> UOp | None:
     return None
 
 
-# ---- what holds where a condition is True ----------------------------------------------------------------------------------
+# ---- what holds where a condition is True ----------------------------------------------------------------------------
 
 
 def _weight(u: UOp) -> int:
     """How much work an expression is; divisions count most."""
     heavy = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
-    return sum(10 if n.op in heavy else 1 for n in u.toposort(gate=lambda n: n.op is not Ops.INDEX and n.op is not Ops.LOAD))
+    return sum(
+        10 if n.op in heavy else 1 for n in u.toposort(gate=lambda n: n.op is not Ops.INDEX and n.op is not Ops.LOAD)
+    )
 
 
 def uop_given_valid(valid: UOp, uop: UOp) -> UOp:
     """Return an expression that equals ``uop`` wherever ``valid`` is True.
 
-    Each bound on a sum is used by solving the sum for one of its terms: the term is replaced by a variable with the bounds
-    of the sum (minus the other terms), the result is simplified, and the sum is put back.
+    Each bound on a sum is used by solving the sum for one of its terms: the term is replaced by a variable with the
+    bounds of the sum (minus the other terms), the result is simplified, and the sum is put back.
     """
     if not uop.ops_below & _WORTH_IT:
         return uop
