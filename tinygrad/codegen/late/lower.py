@@ -187,6 +187,8 @@ class Lowering:
             return (u.src[0], *(t for t, _ in self.affine(u.src[1])[0]), *u.src[2:])
         if is_sum(u):
             return tuple(t for t, _ in self.affine(u)[0])
+        if u.op is Ops.CMPLT and is_sum(u.src[0]):
+            return (*self.kids(u.src[0]), *u.src)
         if u.op is Ops.STORE and u.src[0].op is Ops.INDEX:
             return (*self.kids(u.src[0]), *u.src[1:])
         if u.op is Ops.LOAD and u.src[0].op is Ops.INDEX:
@@ -252,6 +254,8 @@ class Lowering:
             return lambda c, *_: self.values.const(c.arg, self.values.concrete(c.dtype))
         if u.op is Ops.CAST:
             return self._cast
+        if u.op is Ops.CMPLT and u.src[0].dtype is dtypes.weakint and self.lanes(u) > 1:
+            return self._compare
         if u.op in EFFECTS or u.op in (Ops.AFTER, Ops.GROUP, Ops.NOOP, Ops.SINK):
             return self._effect
         return self._plain
@@ -259,6 +263,20 @@ class Lowering:
     def _plain(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
         src = tuple(self.fetch(s, cps, combo) for s in u.src)
         return self.values.alu(u.op, self.values.concrete(u.dtype), src, u.arg)
+
+    def _compare(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
+        """Compare indices. A bound on a lane is a bound on the lane's number: a constant vector against one scalar."""
+        left, right = u.src
+        if is_sum(left) or (left.op is Ops.RANGE and left.arg[-1] is AxisType.VECTOR):
+            scalars, const, step, vectors = self._terms(left, cps, combo)
+            bound = self.fetch(right, cps, combo)
+            small = min(left.vmin, right.vmin) > -(1 << 30) and max(left.vmax, right.vmax) < 1 << 30
+            if step > 0 and not vectors and scalars and small and bound not in self.values.width:
+                room = self.values.alu(Ops.SUB, bound.dtype, (bound, self._base(scalars, 0)))
+                room = UOp(Ops.CAST, dtypes.int32, (room,), dtypes.int32) if room.dtype is not dtypes.int32 else room
+                lanes = self.values.iota(self.lanes(u), step, const, dtypes.int32)
+                return self.values.alu(u.op, dtypes.bool, (lanes, room))
+        return self._plain(u, cps, combo)
 
     def _cast(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
         value, dtype = self.fetch(u.src[0], cps, combo), self.values.concrete(u.dtype)

@@ -39,8 +39,7 @@ def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> Non
         return
     while lanes > 2 and lanes // 2 >= size:
         lanes //= 2
-    while blocks > 1 and blocks * lanes > size:
-        blocks -= 1
+    blocks = best_blocks(size // lanes, blocks) if size >= lanes else 1
     if size < lanes or (size % (lanes * blocks) and schedule.reads_outputs()):
         schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
     elif size % (lanes * blocks):
@@ -50,6 +49,16 @@ def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> Non
     schedule.apply(Opt(OptOps.VECTOR, at, lanes))
     if blocks > 1 and schedule.axes[at].kind in LOOPS:
         schedule.apply(Opt(OptOps.UPCAST, at, blocks))
+
+
+def best_blocks(vectors: int, wanted: int) -> int:
+    """Return how many vectors to take at once: near ``wanted``, and such that few or none are left over."""
+    if wanted == 1 or vectors <= wanted:
+        return min(vectors, wanted)
+    exact = [b for b in range(2 * wanted, wanted // 2, -1) if vectors % b == 0]
+    if exact:
+        return min(exact, key=lambda b: (abs(b - wanted), b))
+    return next(b for b in range(wanted, 0, -1) if -(-vectors // b) * b <= vectors * 1.1)
 
 
 def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> None:
@@ -62,9 +71,7 @@ def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> Non
         return
     while lanes > 2 and lanes // 2 >= size:
         lanes //= 2
-    vectors = -(-size // lanes)
-    while blocks > 1 and -(-vectors // blocks) * blocks > vectors * 1.1:
-        blocks -= 1
+    blocks = best_blocks(-(-size // lanes), blocks)
     if size % (lanes * blocks):
         schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
     schedule.apply(Opt(OptOps.VECTOR, at, lanes))
@@ -72,8 +79,8 @@ def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> Non
         schedule.apply(Opt(OptOps.UNROLL, schedule.reduce_axes().index(at), blocks))
 
 
-def block_long_sums(schedule: Schedule, kernel: Kernel) -> None:
-    """Sum long reductions in blocks, so that no chain of additions is much longer than MAX_CHAIN."""
+def block_long_sums(schedule: Schedule, kernel: Kernel, longest: int = MAX_CHAIN) -> None:
+    """Sum long reductions in blocks, so that no chain of additions is much longer than ``longest``."""
     for u in kernel.reduces:
         if u.arg[0] is not Ops.ADD or u.dtype.kind != "float":
             continue
@@ -83,18 +90,18 @@ def block_long_sums(schedule: Schedule, kernel: Kernel) -> None:
         length = 1
         for a in loops:
             length *= a.size
-        if length > MAX_CHAIN and loops:
-            _block(schedule, loops, length)
+        if length > longest:
+            _block(schedule, loops, longest)
 
 
-def _block(schedule: Schedule, loops: list[Axis], length: int) -> None:
+def _block(schedule: Schedule, loops: list[Axis], longest: int) -> None:
     inner = 1
     for a in reversed(loops):
         at = schedule.reduce_axes().index(schedule.axes.index(a))
-        if inner * a.size <= MAX_CHAIN:
+        if inner * a.size <= longest:
             inner *= a.size
             continue
-        wanted = max(1, MAX_CHAIN // inner)
+        wanted = max(1, longest // inner)
         best = max((f for f in range(1, wanted + 1) if a.size % f == 0), default=1)
         if best * 8 < wanted:
             at_axis = schedule.axes.index(a)

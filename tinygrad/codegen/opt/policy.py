@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt.analysis import Kernel
+from tinygrad.codegen.opt.contraction import optimize_contraction
 from tinygrad.codegen.opt.reduce import optimize_loops
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.simplify import merge_ranges
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 
 
 def _is_written_by_hand(sink: UOp) -> bool:
-    """Whether the kernel has memory, order or loop types of its own, which only its author understands."""
+    """Whether the kernel has memory, order or loop types of its own, which only its author understands.
+
+    So has a store whose places depend on data: two of its iterations may write to one place, the last one wins.
+    """
     return any(
-        u.op in (Ops.AFTER, Ops.BUFFER, Ops.BARRIER, Ops.CUSTOM, Ops.CUSTOMI, Ops.LOAD, Ops.SPECIAL)
+        (u.op is Ops.STORE and u.arg == "serial")
+        or u.op in (Ops.AFTER, Ops.BUFFER, Ops.BARRIER, Ops.CUSTOM, Ops.CUSTOMI, Ops.LOAD, Ops.SPECIAL)
         or (u.op is Ops.RANGE and u.arg[-1] not in (AxisType.LOOP, AxisType.REDUCE, AxisType.WEAK))
         for u in sink.toposort()
     )
@@ -55,5 +60,6 @@ def automatic(sink: UOp, renderer: Renderer) -> Schedule:
     """Return the schedule that the policies choose."""
     schedule = Schedule(merge_ranges(sink), renderer)
     kernel = Kernel(schedule.sink, schedule.mask, schedule.original)
-    optimize_loops(schedule, kernel)
+    if not optimize_contraction(schedule, kernel):
+        optimize_loops(schedule, kernel)
     return schedule

@@ -79,6 +79,11 @@ class Schedule:
         self.origins: dict[UOp, frozenset[UOp]] = {r: frozenset({r}) for r in ranges}
         self.block_outer: set[UOp] = set()
         self.mask = self._masks()
+        # What depends on what: the values, and loop bodies with the ranges that run them.
+        self.bodies = set(self.mask.values())
+        for u in self.nodes:
+            if u.ended_ranges:
+                self.bodies.add(self.mask[u.src[0]] | sum(1 << self.original[r] for r in u.ended_ranges))
         self.dont_use_locals = sink.arg.dont_use_locals
 
     def _masks(self) -> dict[UOp, int]:
@@ -195,12 +200,10 @@ class Schedule:
         self._split_inner(position, lanes, AxisType.VECTOR)
 
     def meet(self, a: UOp, b: UOp) -> bool:
-        """Whether some value depends on both ranges, or is computed over both."""
-        if any(self.origins[a] & set(u.ended_ranges) and self.origins[b] & set(u.ended_ranges) for u in self.nodes):
-            return True
+        """Whether some value depends on both ranges, or is computed over one while it depends on the other."""
         bits_a = sum(1 << self.original[r] for r in self.origins[a])
         bits_b = sum(1 << self.original[r] for r in self.origins[b])
-        return any(m & bits_a and m & bits_b for m in self.mask.values())
+        return any(m & bits_a and m & bits_b for m in self.bodies)
 
     def _split(self, opt: Opt) -> None:
         position = self._axis(opt)

@@ -1,0 +1,212 @@
+"""The policy of contractions: matmul, convolution and their gradients, sum over k of A(i, k) * B(j, k).
+
+In:   a Schedule and the facts about its kernel.
+Out:  the Schedule with steps applied, or untouched if the kernel is no contraction with work on both sides.
+Why:  speed is a register tile: lanes and a few vectors along j, copies along i, so that every loaded element is used many
+      times. The tile is searched over the real sizes, because a tile that fits (x = 20: 10 and 10) beats a good one that
+      leaves a rest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tinygrad.codegen.opt import Opt, OptOps
+from tinygrad.codegen.opt.analysis import Access, Kernel
+from tinygrad.codegen.opt.loops import LOOPS, block_long_sums, position, use_threads, vectorize_output, vectorize_reduce
+from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+FMA_LATENCY = 4  # cycles until a result can be added to again; two pipes make 8 chains the least
+CHAIN = 4096  # terms of one float sum before blocks are summed on their own
+BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
+
+
+@dataclass
+class Sides:
+    """A product under a sum: the accesses of both factors, and the output ranges that only one of them depends on."""
+
+    reduce: UOp
+    loads: tuple[list[Access], list[Access]]
+    ranges: tuple[list[UOp], list[UOp]]
+    contracted: list[UOp]
+
+
+def _strip_casts(u: UOp) -> UOp:
+    while u.op is Ops.CAST:
+        u = u.src[0]
+    return u
+
+
+def find_contraction(kernel: Kernel) -> Sides | None:
+    """Return the kernel's contraction, or None."""
+    if len(kernel.reduces) != 1:
+        return None
+    node = kernel.reduces[0]
+    product = _strip_casts(node.src[0])
+    if node.arg[0] is not Ops.ADD or product.op is not Ops.MUL:
+        return None
+    below = [set(s.toposort()) for s in product.src]
+    loads = tuple([a for a in kernel.accesses if not a.is_store and a.node in b] for b in below)
+    opens = [kernel.open(s) for s in product.src]
+    output = kernel.open(node)
+    constant = {r for r in kernel.ranges if r.src[0].op is Ops.CONST}
+    sides = tuple([r for r in kernel.ranges if r in output and r in mine and r not in other and r in constant]
+                  for mine, other in (opens, opens[::-1]))  # fmt: skip
+    return Sides(node, (loads[0], loads[1]), (sides[0], sides[1]), list(node.src[1:]))
+
+
+def _load_cost(loads: list[Access], r: UOp, lanes: int) -> float:
+    """Return what one vector of a factor costs with lanes along ``r``, in contiguous loads."""
+    total = 0.0
+    for a in loads:
+        step = a.step(r)
+        total += 0.5 if step == 0 else 1 if step == 1 else 2 if step == -1 else lanes * (1 if step is not None else 2)
+        total += 1 if r in a.gate_ranges else 0
+    return total
+
+
+@dataclass
+class Tile:
+    """A candidate: lanes along ``lane`` times ``vectors``, copies along other ranges."""
+
+    lane: UOp
+    lanes: int
+    vectors: int
+    copies: tuple[tuple[UOp, int], ...]
+    cycles: float
+
+
+def _copy_choices(kernel: Kernel, ranges: list[UOp], limit: int) -> Iterator[tuple[tuple[UOp, int], ...]]:
+    """Yield ways to spread up to ``limit`` copies over one or two ranges."""
+    yield ()
+    for r in ranges:
+        for f in range(2, min(limit, kernel.size(r)) + 1):
+            yield ((r, f),)
+    for a, b in itertools.combinations(ranges, 2):
+        for f in range(2, min(limit // 2, kernel.size(a)) + 1):
+            for g in range(2, min(limit // f, kernel.size(b)) + 1):
+                yield ((a, f), (b, g))
+
+
+def search_tile(kernel: Kernel, sides: Sides, vector_bytes: int, registers: int) -> Tile | None:
+    """Return the register tile with the least estimated time, or None if neither factor can be vectorised well."""
+    best: Tile | None = None
+    for j in (0, 1):
+        wide, narrow = sides.loads[j], sides.loads[1 - j]
+        for lane in sides.ranges[j]:
+            lanes = kernel.lanes(lane, vector_bytes)
+            load = _load_cost(wide, lane, lanes)
+            stores = sum(0 if a.step(lane) == 1 else lanes * 1.5 for a in kernel.accesses if a.is_store)
+            size = kernel.size(lane)
+            while lanes > 2 and lanes // 2 >= size:
+                lanes //= 2
+            for vectors in range(1, min(4, -(-size // lanes)) + 1):
+                limit = (registers - 1) // vectors - 1
+                for copies in _copy_choices(kernel, sides.ranges[1 - j], max(1, limit)):
+                    cycles = _cycles(kernel, sides, (lane, lanes, vectors), copies, load, len(narrow), stores)
+                    if best is None or cycles < best.cycles:
+                        best = Tile(lane, lanes, vectors, copies, cycles)
+    return best
+
+
+def _cycles(
+    kernel: Kernel,
+    sides: Sides,
+    lane: tuple[UOp, int, int],
+    copies: tuple[tuple[UOp, int], ...],
+    vector_load: float,
+    scalar_loads: int,
+    store: float,
+) -> float:
+    """Estimate the time of all tiles along the tiled ranges."""
+    r, lanes, vectors = lane
+    count = math.prod(f for _, f in copies)
+    accumulators = count * vectors
+    depth = math.prod(kernel.size(k) for k in sides.contracted)
+    step = max(accumulators / 2, (vectors * vector_load + count * scalar_loads) / 2, FMA_LATENCY) + 0.25
+    tiles = -(-kernel.size(r) // (lanes * vectors))
+    for s, f in copies:
+        tiles *= -(-kernel.size(s) // f)
+    # Copies along ranges that are not tiled at all repeat the whole: compare per output element.
+    elements = kernel.size(r) * math.prod(kernel.size(s) for s, _ in copies)
+    return tiles * (step * depth + accumulators * (1 + store)) / elements
+
+
+def dot_product_form(kernel: Kernel, sides: Sides) -> UOp | None:
+    """Return the contracted range along which both factors are contiguous, or None."""
+    for k in sides.contracted:
+        if k.src[0].op is Ops.CONST and all(a.step(k) == 1 for loads in sides.loads for a in loads) and all(sides.loads):
+            return k
+    return None
+
+
+def _copy_output(schedule: Schedule, r: UOp, factor: int) -> None:
+    """Make ``factor`` iterations of an output loop copies, whatever its size."""
+    at = position(schedule, r, LOOPS)
+    if at is None or factor < 2:
+        return
+    size = schedule.axes[at].size
+    if size % factor and schedule.reads_outputs():
+        schedule.apply(Opt(OptOps.PADTO, at, factor))
+    elif size % factor:
+        schedule.apply(Opt(OptOps.OVERLAP, at, factor))
+        at += 1
+    schedule.apply(Opt(OptOps.UPCAST, at, factor))
+
+
+def _unroll_contracted(schedule: Schedule, accumulators: int) -> None:
+    """Unroll inner reduce loops: small ones whole, a long one by a divisor, while the body stays short."""
+    room = max(1, BODY // max(1, accumulators))
+    for at in reversed(schedule.reduce_axes()):
+        size = schedule.axes[at].size
+        if not isinstance(size, int) or room < 2:
+            return
+        wanted = min(room, 8)
+        factor = size if size <= wanted else max(f for f in range(1, wanted + 1) if size % f == 0)
+        if factor > 1:
+            schedule.apply(Opt(OptOps.UNROLL, schedule.reduce_axes().index(at), factor))
+            room //= factor
+        if factor != size:
+            return
+
+
+def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
+    """Apply the contraction policy; False if the kernel is not one."""
+    renderer = schedule.renderer
+    sides = find_contraction(kernel)
+    if sides is None or not renderer.vector_bytes or not all(sides.ranges) or not all(sides.loads):
+        return False
+    tile = search_tile(kernel, sides, renderer.vector_bytes, renderer.vector_registers)
+    dot = dot_product_form(kernel, sides)
+    contiguous = tile is not None and any(
+        all(a.step(tile.lane) == 1 for a in loads) and tile.lane in ranges
+        for loads, ranges in zip(sides.loads, sides.ranges, strict=True)
+    )
+    if tile is None or (dot is not None and not contiguous):
+        if dot is None:
+            return False
+        _dot_tile(schedule, kernel, sides, dot)
+    else:
+        for r, f in tile.copies:
+            _copy_output(schedule, r, f)
+        vectorize_output(schedule, tile.lane, tile.lanes, tile.vectors)
+        _unroll_contracted(schedule, tile.vectors * math.prod(f for _, f in tile.copies))
+    block_long_sums(schedule, kernel, CHAIN)
+    use_threads(schedule, kernel)
+    return True
+
+
+def _dot_tile(schedule: Schedule, kernel: Kernel, sides: Sides, k: UOp) -> None:
+    """Tile with lanes along the contracted range: copies on both sides share the vectors that they load."""
+    for ranges in sides.ranges:
+        r = max(ranges, key=kernel.size)
+        size = kernel.size(r)
+        _copy_output(schedule, r, 4 if size >= 4 else size)
+    lanes = kernel.lanes(k, schedule.renderer.vector_bytes)
+    vectorize_reduce(schedule, k, lanes, 1)
+
