@@ -1,12 +1,13 @@
 """A user's own rules at any stage of the pipeline.
 
 In:   the name of a stage, and a rule table or a function from graph to graph.
-Out:  ``run_stage``, through which every stage runs: the built-in passes, with what users inserted before, after or instead.
+Out:  ``run_stage``, through which every stage runs: the built-in passes, with what users inserted before, after or
+      instead.
 Why:  one function makes every stage visible and replaceable, and knows whom to blame when a graph comes out wrong.
 
-``with insert(...)`` belongs to the running context (thread), like the context variables; ``install()`` is for the process.
-What is inserted is part of every cache key (``cache_token``), so results with and without it never mix. A graph that was
-taken from a cache is not rewritten again, so it counts no hits.
+``with insert(...)`` belongs to the running context (thread), like the context variables; ``install()`` is for the
+process. What is inserted is part of every cache key (``cache_token``), so results with and without it never mix. A
+graph that was taken from a cache is not rewritten again, so it counts no hits.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class StageTable(tuple[Stage, ...]):
 _STAGES: Final = StageTable((
     Stage("function", "tensor SINK with the user's FUNCTION calls, before they are inlined", spec="spec_tensor"),
     Stage("schedule", "tensor SINK: movement, elementwise, REDUCE, BUFFER, STORE/AFTER, COPY", spec="spec_tensor"),
-    Stage("kernel", "SINK of one kernel as scheduled: STORE, RANGE, INDEX, REDUCE, elementwise; no movement", spec="spec_kernel"),
+    Stage(
+        "kernel",
+        "SINK of one kernel as scheduled: STORE, RANGE, INDEX, REDUCE, elementwise; no movement",
+        spec="spec_kernel",
+    ),
     Stage("simplify", "the same kernel, ranges and index arithmetic simplified", spec="spec_kernel"),
     Stage("optimize", "the same kernel, ranges split and typed by the schedule language", spec="spec_optimized"),
     Stage("decompose", "the same kernel with only the operations and dtypes that the target has"),
@@ -128,7 +133,8 @@ class Middleware:
         if fault:
             raise MiddlewareError(
                 f"middleware {self.name!r} ({self.when} stage {stage.name!r}) gave a wrong result: {fault}\n"
-                f"  stage  {stage.summary}\n  hint   fix the rules of {self.name!r}, or remove it to see the stage without it"
+                f"  stage  {stage.summary}\n  hint   fix the rules of {self.name!r}, or remove it to see the stage "
+                "without it"
             )
         if DEBUG.get() >= 3:
             print(f"middleware {self.name} {self.when} {stage.name}: {self.hits} hits in {self.runs} runs")  # noqa: T201
@@ -204,8 +210,8 @@ def insert(
 
     Args:
         stage: A name of ``stages()``.
-        rules: A PatternMatcher; or a function ``graph -> graph`` (or ``(graph, ctx) -> graph``). At "linear" the graph is a
-            list of UOps, at "render" it is text.
+        rules: A PatternMatcher; or a function ``graph -> graph`` (or ``(graph, ctx) -> graph``). At "linear" the graph
+            is a list of UOps, at "render" it is text.
         name: By which reports refer to it; default: the function's name.
         when: "before" or "after" the built-in passes of the stage, or "replace" to run instead of them.
 
@@ -247,7 +253,8 @@ def active(stage: str | None = None) -> tuple[Middleware, ...]:
 def cache_token() -> tuple[Hashable, ...]:
     """Return what every cache key must include: empty without middleware.
 
-    The token is only meaningful in this process: a cache on disk must be neither read nor written while it is not empty.
+    The token is only meaningful in this process: a cache on disk must be neither read nor written while it is not
+    empty.
     """
     found = _installed + _inserted.get()
     return tuple([m.token for m in found]) if found else ()

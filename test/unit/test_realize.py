@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import threading
 
 import numpy as np
@@ -21,6 +22,7 @@ from tinygrad.engine.realize import (
     run_linear,
     time_call,
 )
+from tinygrad.runtime.support.cpu_peak import cpu_peak
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, KernelInfo, UOp
 
@@ -158,7 +160,7 @@ def test_capturing_receives_schedules_of_its_thread_only():
     assert result.tolist() == [2, 3]
 
 
-# ---- errors ------------------------------------------------------------------------------------------------------------------
+# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
 def test_buffers_on_two_devices():
@@ -183,7 +185,9 @@ def test_out_of_memory_names_the_kernel_and_leaves_the_process_usable(monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(Device["CPU"].allocator, "alloc", fails)
-        with pytest.raises(MemoryError, match=rf"kernel {name} on CPU needs .* MB for argument 0 \(its arguments: 64 x float"):
+        with pytest.raises(
+            MemoryError, match=rf"kernel {name} on CPU needs .* MB for argument 0 \(its arguments: 64 x float"
+        ):
             run_linear(linear)
     run_linear(linear)
     np.testing.assert_array_equal(y.buffer.numpy(), np.arange(N) + 1)
@@ -198,7 +202,7 @@ def test_a_realize_that_fails_can_be_repeated(monkeypatch):
     assert (x * 1234.5).tolist()[1] == 1234.5
 
 
-# ---- output and checks ---------------------------------------------------------------------------------------------------
+# ---- output and checks -----------------------------------------------------------------------------------------------
 
 
 def test_line_of_a_kernel(capsys):
@@ -212,7 +216,14 @@ def test_line_of_a_kernel(capsys):
         assert part in first
     assert "copy" in second
     assert "CPU <- CPU" in second
+    assert re.search(r"GFLOPS +\d+% +[\d.]+ GB/s +\d+%\)", first)
     assert GlobalCounters.time_sum_s > 0
+
+
+def test_peak_of_the_machine_is_plausible():
+    ops, nbytes = cpu_peak()
+    assert 1e9 < ops < 1e14
+    assert 1e8 < nbytes < 1e13
 
 
 def test_time_call_repeats():
@@ -235,11 +246,13 @@ def test_validate_with_cpu_catches_a_wrong_kernel(monkeypatch):
             return seconds
 
         monkeypatch.setattr(launch, "run", wrong)
-        with pytest.raises(RuntimeError, match=r"(?s)VALIDATE_WITH_CPU: kernel .* on PYTHON differs .* in argument 0.*77"):
+        with pytest.raises(
+            RuntimeError, match=r"(?s)VALIDATE_WITH_CPU: kernel .* on PYTHON differs .* in argument 0.*77"
+        ):
             run_linear(linear)
 
 
-# ---- threads and processes ---------------------------------------------------------------------------------------------------
+# ---- threads and processes -------------------------------------------------------------------------------------------
 
 
 def test_threads_realize_at_once():

@@ -1,4 +1,4 @@
-"""The arguments of a jitted call: which tensors are inputs, which Variables are bound, and what else the call depends on.
+"""The arguments of a jitted call: its inputs, the Variables that it binds, and what else it depends on.
 
 In:   positional and keyword arguments of any nesting (lists, tuples, dicts, dataclasses).
 Out:  ``Arguments``: inputs by name, values of Variables, and a key of all other Python values.
@@ -113,9 +113,9 @@ class Arguments:
             fault = _not_real(uop)
             if fault and not copy_views:
                 raise JitError(
-                    f"JIT inputs must be real buffers; use .clone()\n  {label(name)} is {fault}: shape {_shape(uop)}, dtype "
-                    f"{uop.dtype.name}, device {uop.device}\n  hint  pass {label(name)}.clone(), or use "
-                    "TinyJit(f, recapture=True), which copies it"
+                    f"JIT inputs must be real buffers; use .clone()\n  {label(name)} is {fault}: shape "
+                    f"{_shape(uop)}, dtype {uop.dtype.name}, device {uop.device}\n  hint  pass "
+                    f"{label(name)}.clone(), or use TinyJit(f, recapture=True), which copies it"
                 )
             if fault:
                 self.tensors[i] = tensor = tensor.clone().realize()

@@ -1,35 +1,28 @@
-"""What a capture records, and how it is replayed.
+"""From what a function ran while it was captured to a list that can be replayed.
 
-In:   the schedules that ran while a function was captured, its inputs, and what it returned.
-Out:  ``CapturedJit``: one LINEAR whose inputs and results are PARAMs, planned, compiled and grouped into device graphs.
-Why:  a result gets memory of its own in every replay, so that it keeps its value for as long as somebody holds it; all else
-      that the function wrote (weights, gradients, counters) is written in place, as the function did.
+In:   the schedules that were recorded, the inputs, and what the function returned.
+Out:  ``CapturedJit``: one LINEAR whose inputs and results are PARAMs, planned and compiled.
+How:  storages are told apart by who uses them: inputs come with each call, results are made anew in each call, what a
+      live tensor holds (weights, gradients, counters) stays where it is, and all else is an intermediate.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
-from tinygrad.engine.arguments import Arguments, InputInfo, JitError, Name, map_structure
-from tinygrad.engine.graph import GraphException, GraphRunner, graph_class
-from tinygrad.engine.launch import Launch
+from tinygrad.engine.arguments import Arguments, JitError, map_structure
 from tinygrad.engine.realize import call_buffers, compile_linear, get_call_outs_ins, launches_of
-from tinygrad.engine.report import run_reported, wants_report
-from tinygrad.helpers import GlobalCounters, getenv
+from tinygrad.engine.replay import INPUT, RESULT, CapturedJit, Leaf, ResultStorage, Slot
+from tinygrad.helpers import getenv
 from tinygrad.live import is_view_node, live_tensors
 from tinygrad.schedule.memory import memory_plan_rewrite
-from tinygrad.settings import BEAM, DEBUG, GRAPH
+from tinygrad.settings import BEAM, DEBUG
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, ParamArg, UOp, buffers
-
-INPUT: Final = "input"
-RESULT: Final = "result"
 
 
 class Recorder:
@@ -44,7 +37,9 @@ class Recorder:
 
     def on_data_access(self, what: str) -> None:
         """Refuse to read values: nothing has been computed."""
-        raise JitError(f"cannot access tensor data during JIT capture ({what}); return the tensor and read it after the call")
+        raise JitError(
+            f"cannot access tensor data during JIT capture ({what}); return the tensor and read it after the call"
+        )
 
     def joined(self) -> tuple[UOp, dict[str, int]]:
         """Return one LINEAR of all calls, and the values of all Variables.
@@ -60,58 +55,7 @@ class Recorder:
         return UOp(Ops.LINEAR, dtypes.void, tuple(call for linear, _ in self.linears for call in linear.src)), values
 
 
-@dataclass(frozen=True)
-class Slot:
-    """What a PARAM of the captured LINEAR stands for: part of an input, or of a result.
-
-    Attributes:
-        kind: "input" or "result".
-        index: Its number.
-        offset: In bytes, from the beginning of the storage.
-        size: Elements.
-        dtype: Of the elements.
-        whole: It is the storage itself.
-    """
-
-    kind: str
-    index: int
-    offset: int
-    size: int
-    dtype: DType
-    whole: bool
-
-
-@dataclass(frozen=True)
-class ResultStorage:
-    """Storage that every replay makes anew."""
-
-    device: str
-    size: int
-    dtype: DType
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """How a returned tensor is made again: views, applied to an input or to the storage of a result.
-
-    Attributes:
-        kind: "input", "result", "argument" (the input tensor itself) or "same" (a tensor that no replay changes).
-        index: Number of the input or result.
-        part: For a result: (offset, size, dtype) of the part of the storage that is shown.
-        chain: Movement nodes as (op, dtype, arg, symbolic sources), the innermost first.
-        is_param: The tensor's flag.
-        tensor: For "same".
-    """
-
-    kind: str
-    index: int = -1
-    part: tuple[int, int, DType] | None = None
-    chain: tuple[tuple[Ops, DType, Any, tuple[UOp, ...]], ...] = ()
-    is_param: bool = True
-    tensor: Tensor | None = None
-
-
-# ---- making a capture ------------------------------------------------------------------------------------------------------
+# ---- making a capture ------------------------------------------------------------------------------------------------
 
 
 class _Builder:
@@ -209,7 +153,9 @@ class _Builder:
                 if arg not in new:
                     new[arg] = self._param_for(arg)
         return UOp(
-            Ops.LINEAR, dtypes.void, tuple(call.replace(src=(call.src[0], *(new[a] for a in call.src[1:]))) for call in calls)
+            Ops.LINEAR,
+            dtypes.void,
+            tuple(call.replace(src=(call.src[0], *(new[a] for a in call.src[1:]))) for call in calls),
         )
 
     def _param_for(self, arg: UOp) -> UOp:
@@ -234,7 +180,7 @@ class _Builder:
         for i, node in enumerate(self.arguments.nodes):
             whole = node.buffer
             offset = buffer.offset - whole.offset
-            if whole.base is buffer.base and 0 <= offset and offset + buffer.nbytes <= whole.nbytes:
+            if whole.base is buffer.base and offset >= 0 and offset + buffer.nbytes <= whole.nbytes:
                 same = buffer is whole or (offset == 0 and buffer.size == whole.size and buffer.dtype is whole.dtype)
                 return Slot(INPUT, i, offset, buffer.size, buffer.dtype, same)
         return None
@@ -280,7 +226,9 @@ def split_constant_calls(linear: UOp, input_vars: frozenset[str]) -> tuple[UOp, 
     return linear.replace(src=constant), linear.replace(src=rest)
 
 
-def build_capture(recorder: Recorder, arguments: Arguments, returned: Any, prune: bool, explicit: Mapping[str, int]) -> CapturedJit:
+def build_capture(
+    recorder: Recorder, arguments: Arguments, returned: Any, prune: bool, explicit: Mapping[str, int]
+) -> CapturedJit:
     """Return the capture of a function whose schedules were recorded, and run it once.
 
     Args:
@@ -317,206 +265,6 @@ def build_capture(recorder: Recorder, arguments: Arguments, returned: Any, prune
 def _run_once(linear: UOp, var_vals: Mapping[str, int]) -> None:
     for call, launch in zip(linear.src, launches_of(linear), strict=True):
         launch.launch(call_buffers(call), var_vals)
-
-
-# ---- replaying ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Step:
-    """A graph of several calls, or one call."""
-
-    graph: GraphRunner | None
-    calls: tuple[UOp, ...]
-    launches: list[Launch]
-
-
-class CapturedJit:
-    """A captured function.
-
-    Attributes:
-        linear: LINEAR of compiled calls. A PARAM is a part of an input or of a result (``slots``), a BUFFER is state of the
-            function or an intermediate.
-        expected_names: Names of the inputs.
-        expected_input_info: What they look like.
-        var_vals: Values of Variables in the captured call.
-    """
-
-    __slots__ = (
-        "_lock", "_steps", "_written", "expected_input_info", "expected_names", "inner", "input_vars", "linear", "results",
-        "slots", "structure", "var_vals",
-    )  # fmt: skip
-
-    def __init__(
-        self, linear: UOp, slots: list[Slot], results: list[ResultStorage], structure: Any, names: list[Name],
-        infos: list[InputInfo], var_vals: dict[str, int], input_vars: frozenset[str], inner: Sequence[UOp] = (),
-    ) -> None:  # fmt: skip
-        self.linear, self.slots, self.results, self.structure = linear, slots, results, structure
-        self.expected_names, self.expected_input_info = names, infos
-        self.var_vals, self.input_vars = var_vals, input_vars
-        self.inner = tuple(inner)
-        self._steps: list[_Step] | None = None
-        self._written: set[int] | None = None
-        self._lock = threading.RLock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return CapturedJit, (
-            self.linear, self.slots, self.results, self.structure, self.expected_names, self.expected_input_info,
-            self.var_vals, self.input_vars,
-        )  # fmt: skip
-
-    def check(self, arguments: Arguments) -> None:
-        """Raise JitError unless the arguments look as they did in the capture."""
-        if arguments.names == self.expected_names and arguments.infos == self.expected_input_info:
-            return
-        if arguments.names != self.expected_names:
-            raise JitError(
-                f"args mismatch in JIT: captured with tensors {self.expected_names}, called with {arguments.names}\n"
-                "  hint  pass the same tensors in the same places, or use TinyJit(f, recapture=True)"
-            )
-        for name, got, expected in zip(arguments.names, arguments.infos, self.expected_input_info, strict=True):
-            if got != expected:
-                raise JitError(
-                    f"args mismatch in JIT: argument {name} was {expected} in the capture and is {got} now\n"
-                    "  hint  pad it to the captured shape, bind its size to a Variable, or use TinyJit(f, recapture=True)"
-                )
-
-    def __call__(self, arguments: Arguments) -> Any:
-        """Replay on new inputs and return new result tensors."""
-        self.check(arguments)
-        with self._lock:
-            var_vals = {**self.var_vals, **arguments.var_vals} if arguments.var_vals else self.var_vals
-            inputs = self._without_aliases(arguments.nodes)
-            results = [UOp.new_buffer(r.device, r.size, r.dtype) for r in self.results]
-            stands_for = {INPUT: inputs, RESULT: results}
-            self.run([_part(stands_for[s.kind][s.index], s) for s in self.slots], var_vals)
-        return self._returned(arguments, results)
-
-    def _without_aliases(self, nodes: Sequence[UOp]) -> Sequence[UOp]:
-        """Return the inputs, with copies of those that lie in storage that a replay writes."""
-        written = self._written
-        if written is None:
-            written = self._written = self._written_storages()
-        out = list(nodes)
-        for i, node in enumerate(nodes):
-            if id(node.buffer.base) in written:
-                out[i] = UOp.new_buffer(node.arg.device, node.arg.shape[0], node.dtype)
-                out[i].buffer.allocate().copy_from(node.buffer)
-        return out
-
-    def _written_storages(self) -> set[int]:
-        found: set[int] = set()
-        for call in self.linear.src:
-            for position in get_call_outs_ins(call)[0]:
-                arg = call.src[1 + position]
-                if arg.op is Ops.BUFFER:
-                    found.add(id(arg.buffer.base))
-        return found
-
-    def run(self, input_uops: Sequence[UOp], var_vals: Mapping[str, int]) -> None:
-        """Launch everything, with the PARAMs standing for ``input_uops``."""
-        steps = self._steps
-        if steps is None:
-            steps = self._steps = self._make_steps(input_uops)
-        reported = wants_report()
-        for step in steps:
-            if step.graph is not None and not reported:
-                step.graph(input_uops, var_vals)
-                GlobalCounters.kernel_count += len(step.calls)
-                GlobalCounters.global_ops += step.graph.work[0]
-                GlobalCounters.global_mem += step.graph.work[1]
-                continue
-            for call, launch in zip(step.calls, step.launches, strict=True):
-                arguments = call_buffers(call, input_uops)
-                if reported:
-                    run_reported(call, launch, arguments, var_vals, jit=True)
-                else:
-                    launch.launch(arguments, var_vals)
-                work = launch.work(arguments, var_vals)
-                GlobalCounters.kernel_count += 1
-                GlobalCounters.global_ops += work[0]
-                GlobalCounters.global_mem += work[1]
-
-    def _make_steps(self, input_uops: Sequence[UOp]) -> list[_Step]:
-        """Group neighbouring calls into device graphs."""
-        launches = launches_of(self.linear)
-        groups: list[list[int]] = []
-        current: type[GraphRunner] | None = None
-        classes: list[type[GraphRunner] | None] = []
-        for i, call in enumerate(self.linear.src):
-            made = graph_class(launches[i].device) if GRAPH.get() else None
-            devices = [launches[j].device for j in groups[-1]] if groups and current is made else []
-            if made is not None and not made.supports_uop(devices, call):
-                made = made if devices and made.supports_uop([], call) else None
-                devices = []
-            if made is not None and made is current and devices:
-                groups[-1].append(i)
-            else:
-                groups.append([i])
-                classes.append(made)
-            current = made
-        steps = []
-        for members, made in zip(groups, classes, strict=True):
-            calls = tuple(self.linear.src[i] for i in members)
-            graph = None
-            if made is not None:
-                try:
-                    graph = made(UOp(Ops.LINEAR, dtypes.void, calls), input_uops)
-                except GraphException as error:
-                    if DEBUG.get() >= 1:
-                        print(f"JIT: no graph for {len(calls)} calls: {error}")  # noqa: T201
-            steps.append(_Step(graph, calls, [launches[i] for i in members]))
-        return steps
-
-    def _returned(self, arguments: Arguments, results: Sequence[UOp]) -> Any:
-        values = arguments.var_vals
-
-        def rebound(u: UOp) -> UOp:
-            bound = {b: b.src[0].bind(values[b.expr]) for b in u.toposort() if b.is_bound_var and b.expr in values}
-            return u.substitute(bound) if bound else u
-
-        def make(leaf: Any) -> Any:
-            if not isinstance(leaf, Leaf):
-                return leaf
-            if leaf.kind == "same":
-                return leaf.tensor
-            if leaf.kind == "argument":
-                return arguments.tensors[leaf.index]
-            if leaf.kind == INPUT:
-                u = arguments.nodes[leaf.index]
-            else:
-                assert leaf.part is not None
-                u = _part_of(results[leaf.index], *leaf.part)
-            for op, dtype, arg, extra in leaf.chain:
-                u = UOp(op, dtype, (u, *map(rebound, extra)), arg)
-            tensor = Tensor(u)
-            tensor.is_param = leaf.is_param
-            return tensor
-
-        return map_structure(self.structure, make)
-
-    def free_intermediates(self) -> None:
-        """Free the memory of intermediates; the next replay allocates it again."""
-        with self._lock:
-            self._steps = self._written = None
-            fresh: dict[int, Buffer] = {}
-            for node in self.inner:
-                old = node.buffer
-                base = fresh.setdefault(id(old.base), Buffer(old.device, old.base.size, old.base.dtype))
-                buffers[node] = base if old.base is old else base.view(old.size, old.dtype, old.offset)
-
-
-def _part(node: UOp, slot: Slot) -> UOp:
-    if slot.whole:
-        return node
-    return UOp.from_buffer(node.buffer.view(slot.size, slot.dtype, slot.offset))
-
-
-def _part_of(node: UOp, offset: int, size: int, dtype: DType) -> UOp:
-    whole = node.buffer
-    if offset == 0 and size == whole.size and dtype is whole.dtype:
-        return node
-    return UOp.from_buffer(whole.view(size, dtype, offset))
 
 
 __all__ = ["CapturedJit", "Recorder", "build_capture", "split_constant_calls"]

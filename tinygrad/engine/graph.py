@@ -2,8 +2,8 @@
 
 In:   a compiled LINEAR of calls; arguments that change from run to run are PARAMs.
 Out:  ``graph(input_uops, var_vals)``.
-Why:  between two kernels of a replay no Python runs. On the CPU one native call walks the launch list; other devices bring a
-      class of their own as ``Device[name].graph``.
+Why:  between two kernels of a replay no Python runs. On the CPU one native call walks the launch list; other devices
+      bring a class of their own as ``Device[name].graph``.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class NativeGraph(GraphRunner):
             calls.append((launch.run, opaque, vals, iterations))
         for slot, places in self.places.items():
             positions = [
-                (i, self.launches[i].slots.index(position)) for i, position in places if position in self.launches[i].slots
+                (i, self.launches[i].slots.index(position))
+                for i, position in places
+                if position in self.launches[i].slots
             ]
             self.places[slot] = positions
         self.batch = NativeBatch(calls)

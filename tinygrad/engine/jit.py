@@ -1,8 +1,8 @@
 """TinyJit: run once, capture once, then replay without Python.
 
 In:   a function of tensors.
-Out:  the same function. Its first call runs as usual, the second is captured (its kernels are joined into one list, planned,
-      compiled and grouped into device graphs), later calls only swap inputs and replay.
+Out:  the same function. Its first call runs as usual, the second is captured (its kernels are joined into one list,
+      planned, compiled and grouped into device graphs), later calls only swap inputs and replay.
 Why:  a training step is hundreds of kernels of a few microseconds each: building its graph again would take longer than
       running it.
 """
@@ -47,14 +47,15 @@ class _Entry:
 class TinyJit(Generic[P, R]):
     """Replay a function of tensors from its third call on.
 
-    Call 1 runs the function, call 2 captures what it runs, calls 3 and later replay that on their inputs. Tensors among the
-    arguments (inside of lists, tuples, dicts and dataclasses too) are inputs; they must look the same in every call. Python
-    values among the arguments select the capture: another value is captured again. Tensors that the function reaches in
-    other ways are used where they are. A returned tensor keeps its value when the function is called again.
+    Call 1 runs the function, call 2 captures what it runs, calls 3 and later replay that on their inputs. Tensors
+    among the arguments (inside of lists, tuples, dicts and dataclasses too) are inputs; they must look the same in
+    every call. Python values among the arguments select the capture: another value is captured again. Tensors that the
+    function reaches in other ways are used where they are. A returned tensor keeps its value when the function is
+    called again.
 
     Args:
-        fxn: Function, lambda or method (every object gets captures of its own). It returns None, a tensor, or lists, tuples
-            and dicts of them.
+        fxn: Function, lambda or method (every object gets captures of its own). It returns None, a tensor, or lists,
+            tuples and dicts of them.
         prune: Run kernels that no input changes only once, at the capture.
         recapture: Keep one capture per shape and dtype of the inputs, and copy views and constants, instead of raising.
 
@@ -65,8 +66,9 @@ class TinyJit(Generic[P, R]):
         captured: The capture that was used last, or None.
 
     Raises:
-        JitError: (by calls) An input is a view or a constant, two inputs share storage, an input looks different from the
-            capture, values are read during the capture, nothing was computed, or something else than tensors is returned.
+        JitError: (by calls) An input is a view or a constant, two inputs share storage, an input looks different from
+            the capture, values are read during the capture, nothing was computed, or something else than tensors is
+            returned.
         RuntimeError: (by calls) One TinyJit runs while another captures.
 
     Example:
@@ -79,7 +81,7 @@ class TinyJit(Generic[P, R]):
 
     # No __dict__: a model that keeps a TinyJit as an attribute must not show captured tensors as its state.
     __slots__ = (
-        "__name__", "__qualname__", "__weakref__", "__wrapped__", "_bound", "_entries", "_lock", "_shared", "captured", "cnt",
+        "__name__", "__qualname__", "__weakref__", "__wrapped__", "_bound", "_entries", "_lock", "captured", "cnt",
         "fxn", "prune", "recapture",
     )  # fmt: skip
 
@@ -126,8 +128,8 @@ class TinyJit(Generic[P, R]):
         """Call, capture or replay the function; see the class."""
         if capturing:
             raise RuntimeError(
-                f"having TinyJit inside another TinyJit is not supported: {self.__name__} was called while another function "
-                "is being captured; call the plain function there (.fxn), or jit only the outer one"
+                f"having TinyJit inside another TinyJit is not supported: {self.__name__} was called while another "
+                "function is being captured; call the plain function there (.fxn), or jit only the outer one"
             )
         with self._lock:
             return self._call(args, kwargs)  # type: ignore[no-any-return]
@@ -144,7 +146,10 @@ class TinyJit(Generic[P, R]):
             result = entry.captured(arguments)
             self.captured = entry.captured
         elif self.fxn is None:
-            raise JitError("args mismatch in JIT: this TinyJit was loaded without its function, and has no capture for these values")
+            raise JitError(
+                "args mismatch in JIT: this TinyJit was loaded without its function, and has no capture for these "
+                "values"
+            )
         elif entry.calls == 0:
             with Context(BEAM=0 if getenv("IGNORE_JIT_FIRST_BEAM", 0) else BEAM.get()):
                 result = _realized(self.fxn(*args, **kwargs))
@@ -164,8 +169,8 @@ class TinyJit(Generic[P, R]):
             if len(self._entries) >= MOST_CAPTURES:
                 what = "shapes or Python values" if self.recapture else "Python values"
                 raise JitError(
-                    f"{self.__name__} has been called with {MOST_CAPTURES} different {what} among its arguments, and each "
-                    "needs a capture of its own\n  hint  pass numbers that change as Tensors or as bound Variables"
+                    f"{self.__name__} has been called with {MOST_CAPTURES} different {what} among its arguments, and "
+                    "each needs a capture of its own\n  hint  pass numbers that change as Tensors or as bound Variables"
                 )
             found = self._entries[key] = _Entry()
         return found
@@ -183,8 +188,8 @@ class TinyJit(Generic[P, R]):
             result = self._record(recorder, arguments, args, kwargs)
             if not any(linear.src for linear, _ in recorder.linears):
                 raise JitError(
-                    f"didn't JIT anything! {self.__name__} computed nothing; return tensors that depend on the arguments, or "
-                    "realize inside"
+                    f"didn't JIT anything! {self.__name__} computed nothing; return tensors that depend on the "
+                    "arguments, or realize inside"
                 )
         except BaseException:
             # What the function has realized is taken for computed by every tensor, so it has to be.
@@ -197,10 +202,9 @@ class TinyJit(Generic[P, R]):
     def _record(self, recorder: Recorder, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function with its schedules going to the recorder."""
         assert self.fxn is not None
-        copied = {id(t): t for t in arguments.tensors}
         capturing.append(recorder)
         try:
-            result = self.fxn(*args, **kwargs) if not self.recapture else self._call_on_copies(copied, arguments, args, kwargs)
+            result = self._call_on_copies(arguments, args, kwargs)
             map_structure(result, self._check_leaf)
             _realized(result)
             pending = [t for t in random_state() if t._is_pending()]
@@ -210,11 +214,11 @@ class TinyJit(Generic[P, R]):
             capturing.pop()
         return result
 
-    def _call_on_copies(
-        self, known: dict[int, Tensor], arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _call_on_copies(self, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Views were copied: while the function is captured, the user's tensors show the copies.
         assert self.fxn is not None
+        if not self.recapture:
+            return self.fxn(*args, **kwargs)
         given = Arguments(args, kwargs).tensors
         before = [t.uop for t in given]
         try:
@@ -232,7 +236,8 @@ class TinyJit(Generic[P, R]):
             raise JitError(
                 f"{self.__name__} returned a non-Tensor value of type {type(leaf).__name__}: {leaf!r}\n"
                 "  rule  a jitted function returns None, a Tensor, or lists, tuples and dicts of Tensors\n"
-                "  hint  a replay does not run Python, so numbers would not change: return the Tensor and read it outside"
+                "  hint  a replay does not run Python, so numbers would not change: return the Tensor and read it "
+                "outside"
             )
         return leaf
 
@@ -274,7 +279,9 @@ class _WeakMethod(Generic[R]):
         return self.function(obj, *args, **kwargs)
 
 
-def _load(prune: bool, recapture: bool, entries: dict[Any, _Entry], captured: CapturedJit, name: str) -> TinyJit[..., Any]:
+def _load(
+    prune: bool, recapture: bool, entries: dict[Any, _Entry], captured: CapturedJit, name: str
+) -> TinyJit[..., Any]:
     made: TinyJit[..., Any] = object.__new__(TinyJit)
     made.fxn, made.prune, made.recapture = None, prune, recapture
     made._setup(2, entries, captured)

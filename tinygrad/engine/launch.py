@@ -36,7 +36,7 @@ class Launch(Protocol):
         ...
 
 
-# ---- kernels -----------------------------------------------------------------------------------------------------------
+# ---- kernels ---------------------------------------------------------------------------------------------------------
 
 _runtimes: dict[tuple[str, UOp], Any] = {}
 
@@ -77,7 +77,9 @@ def get_runtime(device: str, program: UOp, cache: bool = True) -> Any:
         return loaded
     binary = _parts(program).get(Ops.BINARY)
     if binary is None:
-        raise RuntimeError(f"get_runtime: the program {program.arg.name} has no BINARY; compile it with to_program first")
+        raise RuntimeError(
+            f"get_runtime: the program {program.arg.name} has no BINARY; compile it with to_program first"
+        )
     info: ProgramInfo = program.arg
     elf = TinyELF(binary.arg, info.function_name, info.target, signature_of(program), program.key)
     loaded = Device[device].runtime(elf)
@@ -126,8 +128,8 @@ class KernelLaunch:
         except MemoryError as error:
             sizes = ", ".join(f"{b.size} x {b.dtype.name}" for b in buffers)
             raise MemoryError(
-                f"out of memory: kernel {self.name} on {self.device} needs {buffers[slot].nbytes / 1e6:.2f} MB for argument "
-                f"{slot} (its arguments: {sizes})\n  {error}"
+                f"out of memory: kernel {self.name} on {self.device} needs {buffers[slot].nbytes / 1e6:.2f} MB for "
+                f"argument {slot} (its arguments: {sizes})\n  {error}"
             ) from error
 
     def work(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int]) -> tuple[int, int]:
@@ -142,7 +144,7 @@ def _is_number(estimates: Estimates) -> bool:
     return isinstance(estimates.ops, (int, float)) and isinstance(estimates.mem, (int, float))
 
 
-# ---- copies ------------------------------------------------------------------------------------------------------------
+# ---- copies ----------------------------------------------------------------------------------------------------------
 
 
 class CopyLaunch:

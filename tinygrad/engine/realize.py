@@ -2,8 +2,8 @@
 
 In:   LINEAR(CALL(body, buffers...), ...) and the values of its Variables.
 Out:  changed buffers; counters, and with DEBUG=2 one line per launch.
-Why:  a launch is found by the identity of the interned body, so that running a cached schedule costs nothing that grows with
-      the kernels' graphs.
+Why:  a launch is found by the identity of the interned body, so that running a cached schedule costs nothing that
+      grows with the kernels' graphs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tinygrad.settings import BEAM, CAPTURING, DEBUG, PARALLEL, Context, in_curr
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, buffers
 
-# ---- finding and making launches -------------------------------------------------------------------------------------------
+# ---- finding and making launches -------------------------------------------------------------------------------------
 
 # Switches that change the code of a kernel: a launch that was made under other values is another launch.
 _CODE_SWITCHES: Final = tuple(
     getattr(settings, name).get
     for name in (
-        "NOOPT", "BEAM", "USE_TC", "TC_SELECT", "TC_OPT", "ALLOW_TF32", "NOLOCALS", "TRANSCENDENTAL", "DISABLE_FAST_IDIV",
-        "EMULATED_DTYPES", "NUM_CPU_THREADS", "IMAGE", "FLOAT16", "USE_ATOMICS", "CHECK_BOUNDS",
+        "NOOPT", "BEAM", "USE_TC", "TC_SELECT", "TC_OPT", "ALLOW_TF32", "NOLOCALS", "TRANSCENDENTAL",
+        "DISABLE_FAST_IDIV", "EMULATED_DTYPES", "NUM_CPU_THREADS", "IMAGE", "FLOAT16", "USE_ATOMICS", "CHECK_BOUNDS",
     )
 )  # fmt: skip
 _MOST_LAUNCHES: Final = 50_000
@@ -103,8 +103,8 @@ def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
     workers = min(PARALLEL.get(), len(keys))
     if workers < 2 or DEBUG.get() >= 3:  # what several kernels print must not be mixed
         return [make_launch(*key) for key in keys]
-    # Building the graph of one kernel runs while the compiler, which releases the interpreter lock, works on another. The
-    # threads live as long as this call, so that a forked child inherits none.
+    # Building the graph of one kernel runs while the compiler, which releases the interpreter lock, works on another.
+    # The threads live as long as this call, so that a forked child inherits none.
     make = in_current_context(make_launch)
     with ThreadPoolExecutor(workers, thread_name_prefix="tinygrad-compile") as pool:
         futures = [pool.submit(make, *key) for key in keys]
@@ -140,13 +140,15 @@ def compile_linear(
     return linear.replace(src=tuple(calls))
 
 
-# ---- running ---------------------------------------------------------------------------------------------------------------
+# ---- running ---------------------------------------------------------------------------------------------------------
 
 
 def _buffer_of(arg: UOp, input_uops: Sequence[UOp]) -> Buffer:
     if arg.op is Ops.PARAM:
         if not 0 <= arg.arg.slot < len(input_uops):
-            raise RuntimeError(f"run_linear: the schedule has an argument {arg.arg.slot}, but {len(input_uops)} are given")
+            raise RuntimeError(
+                f"run_linear: the schedule has an argument {arg.arg.slot}, but {len(input_uops)} are given"
+            )
         arg = input_uops[arg.arg.slot]
     found = buffers.get(arg)
     return found if found is not None else arg.buffer
@@ -192,7 +194,6 @@ def run_linear(
     launches = launches_of(linear)
     reported = wants_report()
     total = 0.0
-    ops = mem = 0
     for call, launch in zip(linear.src, launches, strict=True):
         arguments = [_buffer_of(arg, input_uops) for arg in call.src[1:]]
         if reported:
@@ -209,7 +210,7 @@ def run_linear(
     return total if wait else None
 
 
-# ---- looking at calls --------------------------------------------------------------------------------------------------
+# ---- looking at calls ------------------------------------------------------------------------------------------------
 
 
 def get_call_arg_uops(call: UOp) -> tuple[UOp, ...]:

@@ -53,10 +53,10 @@ def run_reported(
 def kernel_line(
     launch: Launch, buffers: Sequence[Buffer], work: tuple[Any, Any], seconds: float, jit: bool = False
 ) -> str:
-    """Return the line of one launch: ``*** DEVICE count name arg N mem GB tm time/total (GFLOPS GB/s)``."""
-    ops, nbytes = work
-    seconds_or_tiny = max(seconds, 1e-9)
-    rate = f"({ops / seconds_or_tiny * 1e-9:8.2f} GFLOPS {nbytes / seconds_or_tiny * 1e-9:7.1f} GB/s)"
+    """Return the line of one launch: ``*** DEVICE count name arg N mem GB tm time/total (GFLOPS share GB/s share)``."""
+    ops_per_s, bytes_per_s = (amount / max(seconds, 1e-9) for amount in work)
+    of_ops, of_bytes = _shares(launch.device, ops_per_s, bytes_per_s)
+    rate = f"({ops_per_s * 1e-9:8.2f} GFLOPS{of_ops} {bytes_per_s * 1e-9:7.1f} GB/s{of_bytes})"
     name = launch.name
     if isinstance(launch, CopyLaunch):
         name = colored(f"copy {buffers[0].nbytes:8d}, {buffers[0].device:>7s} <- {buffers[1].device:7s}", "yellow")
@@ -67,7 +67,17 @@ def kernel_line(
     )
 
 
-# ---- comparison with a reference -----------------------------------------------------------------------------------------
+def _shares(device: str, ops_per_s: float, bytes_per_s: float) -> tuple[str, str]:
+    """Return the shares of what the machine reaches at most, as text; empty where that is not known."""
+    if device.partition(":")[0] != "CPU":
+        return "", ""
+    from tinygrad.runtime.support.cpu_peak import cpu_peak
+
+    most_ops, most_bytes = cpu_peak()
+    return f"{ops_per_s / most_ops:4.0%}", f"{bytes_per_s / most_bytes:4.0%}"
+
+
+# ---- comparison with a reference -------------------------------------------------------------------------------------
 
 
 def prepare_check(
@@ -106,8 +116,8 @@ def prepare_check(
                 np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol, equal_nan=True)
             except AssertionError as error:
                 raise RuntimeError(
-                    f"VALIDATE_WITH_CPU: kernel {launch.name} on {launch.device} differs from the reference in argument "
-                    f"{slot}: {error}"
+                    f"VALIDATE_WITH_CPU: kernel {launch.name} on {launch.device} differs from the reference in "
+                    f"argument {slot}: {error}"
                 ) from None
 
     return check

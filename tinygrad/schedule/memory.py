@@ -130,7 +130,7 @@ def plan_arenas(
     return places, sizes
 
 
-# ---- on a LINEAR with real buffers -----------------------------------------------------------------------------------------
+# ---- on a LINEAR with real buffers -----------------------------------------------------------------------------------
 
 
 def _first_use_reads(call: UOp, position: int) -> bool:
@@ -206,7 +206,8 @@ def memory_plan_rewrite(linear: UOp, held_bufs: Collection[UOp] | None = None) -
             buffers[node] = arenas[device].view(old.size, old.dtype, offset + old.offset)
     if DEBUG >= 1 and blocks:
         before = sum(b.nbytes for b in blocks.values())
-        print(f"memory planner: {len(blocks)} intermediates, {before / 1e6:.2f} MB -> {sum(sizes.values()) / 1e6:.2f} MB")  # noqa: T201
+        after = sum(sizes.values())
+        print(f"memory planner: {len(blocks)} intermediates, {before / 1e6:.2f} MB -> {after / 1e6:.2f} MB")  # noqa: T201
     return linear
 
 
