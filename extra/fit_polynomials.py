@@ -1,7 +1,7 @@
-"""Fit the polynomials of codegen/decomp/transcendental.py: near minimax, with coefficients rounded to the target precision.
+"""Fit the polynomials of codegen/decomp/transcendental.py and mixin/approx.py, with coefficients rounded to the dtype.
 
 In:   a function, an interval, a degree and a weight, in mpmath's arithmetic.
-Out:  printed coefficients. Needs mpmath; run ``python extra/fit_polynomials.py`` and compare with the tables in the source.
+Out:  printed coefficients, to be compared with the tables in the source: ``python extra/fit_polynomials.py``.
 
 The fit is weighted least squares at Chebyshev nodes, which is close to minimax. Coefficients are rounded one after the
 other from the lowest degree up, and the remaining ones are fitted again, so that the rounding of the early ones, which
@@ -11,6 +11,7 @@ matter most, is made good by the later ones.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import mpmath as mp
 import numpy as np
@@ -19,7 +20,7 @@ mp.mp.dps = 50
 
 
 def weighted_fit(f: Callable, a: mp.mpf, b: mp.mpf, powers: list[int], weight: Callable, nodes: int = 120) -> list:
-    """Return the coefficients c that minimise sum((weight(x) * (f(x) - sum(c_i * x**powers_i)))**2) over Chebyshev nodes.
+    """Return the coefficients of ``powers`` that minimise the squares of weight(x) * (f(x) - p(x)) at Chebyshev nodes.
 
     At these nodes the least-squares fit is within a small factor of the minimax polynomial.
     """
@@ -30,7 +31,7 @@ def weighted_fit(f: Callable, a: mp.mpf, b: mp.mpf, powers: list[int], weight: C
     normal = mp.matrix(n, n)
     vector = mp.matrix(n, 1)
     for i in range(n):
-        vector[i] = mp.fsum(row[i] * value for row, value in zip(rows, right))
+        vector[i] = mp.fsum(row[i] * value for row, value in zip(rows, right, strict=True))
         for j in range(n):
             normal[i, j] = mp.fsum(row[i] * row[j] for row in rows)
     return list(mp.lu_solve(normal, vector))
@@ -40,53 +41,70 @@ def fit(name: str, f: Callable, a: float, b: float, powers: list[int], weight: C
     """Print rounded coefficients and the largest weighted error as a power of two."""
     fixed: list = []
     for k in range(len(powers)):
+
         def rest(x: float) -> float:
-            return f(x) - sum(mp.mpf(c) * x**p for c, p in zip(fixed, powers))
+            return f(x) - sum(mp.mpf(c) * x**p for c, p in zip(fixed, powers, strict=False))
+
         fixed.append(rounding(float(weighted_fit(rest, mp.mpf(a), mp.mpf(b), powers[k:], weight)[0])))
     xs = [mp.mpf(a) + (mp.mpf(b) - mp.mpf(a)) * k / 1000 for k in range(1001)]
-    worst = max(abs(weight(x) * (f(x) - sum(mp.mpf(c) * x**p for c, p in zip(fixed, powers)))) for x in xs)
-    print(f"# {name}: largest error 2**{float(mp.log(worst, 2)):.1f}")
-    print(f"{name} = ({', '.join(c.hex() for c in fixed)})")
+    values = [sum(mp.mpf(c) * x**power for c, power in zip(fixed, powers, strict=True)) for x in xs]
+    worst = max(abs(weight(x) * (f(x) - value)) for x, value in zip(xs, values, strict=True))
+    print(f"# {name}: largest error 2**{float(mp.log(worst, 2)):.1f}")  # noqa: T201
+    print(f"{name} = ({', '.join(c.hex() for c in fixed)})")  # noqa: T201
 
 
 def f32(x: float) -> float:
+    """Round to float32."""
     return float(np.float32(x))
 
 
 def main() -> None:
+    """Print every table."""
     ln2 = mp.log(2)
-    at0 = lambda f, limit: lambda x: limit if abs(x) < mp.mpf(2) ** -60 else f(x)
+
+    def at0(f: Callable, limit: mp.mpf) -> Callable:
+        return lambda x: limit if abs(x) < mp.mpf(2) ** -60 else f(x)
+
     # 2**r = 1 + r * p(r)
     exp2_tail = at0(lambda r: mp.expm1(r * ln2) / r, ln2)
     fit("EXP2_F32", exp2_tail, -0.5, 0.5, list(range(6)), lambda r: abs(r) + mp.mpf(2) ** -10, f32)
     fit("EXP2_F64", exp2_tail, -0.5, 0.5, list(range(12)), lambda r: abs(r) + mp.mpf(2) ** -10, float)
+
     # log2(1+f) = f * log2(e) + f*f * p(f)
     def log2_tail(f):
         if abs(f) < mp.mpf(2) ** -20:
             return (-mp.mpf(1) / 2 + f / 3 - f * f / 4 + f**3 / 5) / ln2
         return (mp.log1p(f) - f) / (f * f) / ln2
+
     third = mp.mpf(1) / 3
     fit("LOG2_F32", log2_tail, -third, third, list(range(10)), lambda f: abs(f) + mp.mpf(2) ** -10, f32)
     # atanh: log(m) = 2s + 2s^3 p(s*s), s = (m-1)/(m+1), scaled by log2(e)
     z_hi = (3 - 2 * mp.sqrt(2)) ** 2
+
     def atanh_tail(z):
         if z < mp.mpf(2) ** -40:
             return 2 / ln2 / 3
         s = mp.sqrt(z)
         return (2 * mp.atanh(s) - 2 * s) / (s * z) / ln2
+
     fit("LOG2_F64", atanh_tail, 0, z_hi, list(range(8)), lambda z: z + mp.mpf(2) ** -10, float)
     # sin(r) = r + r*z*p(z), cos(r) = 1 - z/2 + z*z*p(z), z = r*r
     q = (mp.pi / 4 + mp.mpf(2) ** -12) ** 2
+
     def sin_tail(z):
         if z < mp.mpf(2) ** -30:
             return -mp.mpf(1) / 6 + z / 120
         r = mp.sqrt(z)
         return (mp.sin(r) - r) / (r * z)
+
     def cos_tail(z):
         if z < mp.mpf(2) ** -24:
             return mp.mpf(1) / 24 - z / 720
         return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / (z * z)
-    weight = lambda z: z + mp.mpf(2) ** -10
+
+    def weight(z: mp.mpf) -> mp.mpf:
+        return z + mp.mpf(2) ** -10
+
     fit("SIN_F32", sin_tail, 0, q, list(range(3)), weight, f32)
     fit("COS_F32", cos_tail, 0, q, list(range(3)), lambda z: z * z + mp.mpf(2) ** -10, f32)
     fit("SIN_F64", sin_tail, 0, q, list(range(6)), weight, float)
@@ -110,6 +128,9 @@ def fit_composite_functions() -> None:
     def erf_head(z):  # erf(x) = x * p(z), z = x*x <= 1
         return 2 / mp.sqrt(mp.pi) if z < mp.mpf(2) ** -120 else mp.erf(mp.sqrt(z)) / mp.sqrt(z)
 
+    def _tail_weight(shift, floor, t):
+        return mp.erfc(t + shift) + floor
+
     def erf_tail(t):  # 1 - erf(x) = 2 ** p(x - shift)
         return mp.log(mp.erfc(t + shift), 2)
 
@@ -121,8 +142,11 @@ def fit_composite_functions() -> None:
         fit(f"ERF_HEAD_{name}", erf_head, 0, 1, list(range(13 if wide else 7)), lambda z: mp.mpf(1), rounding)
         end = mp.mpf(6) if wide else mp.mpf(4)
         shift = (end + 1) / 2
-        weight = lambda t: mp.erfc(t + shift) + mp.mpf(2) ** -(bits - 18)
-        fit(f"ERF_TAIL_{name}", erf_tail, 1 - shift, end - shift, list(range(20 if wide else 8)), weight, rounding)
+        floor = mp.mpf(2) ** -(bits - 18)
+        degrees = list(range(20 if wide else 8))
+        fit(
+            f"ERF_TAIL_{name}", erf_tail, 1 - shift, end - shift, degrees, partial(_tail_weight, shift, floor), rounding
+        )
 
 
 if __name__ == "__main__":

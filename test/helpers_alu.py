@@ -75,7 +75,7 @@ def _step(u: UOp, sources: list[np.ndarray]) -> np.ndarray:
 
 
 def ulps(result: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """Distance of each result from the exact value (in a wider dtype), in units in the last place of the result's dtype."""
+    """Distance of each result from the exact value (in a wider dtype), in units in the last place of the result."""
     with np.errstate(all="ignore"):
         nearest = exact.astype(result.dtype)
         unit = np.spacing(np.abs(nearest)).astype(exact.dtype)

@@ -39,13 +39,13 @@ def register_device_lookup(lookup: _Device) -> None:
     _device_lookup = lookup
 
 
-# ---- fork ---------------------------------------------------------------------------------------------------------------
+# ---- fork ----------------------------------------------------------------------------------------------------------
 
 _renewed_in_child: Final[list[weakref.WeakMethod[Any]]] = []
 
 
 def run_after_fork(owner: object, method: str) -> None:
-    """Call ``owner.method()`` in every forked child: a lock that another thread held at the fork is never released there."""
+    """Call ``owner.method()`` in every forked child, where a lock that another thread held is never released."""
     _renewed_in_child.append(weakref.WeakMethod(getattr(owner, method)))
 
 
@@ -71,7 +71,7 @@ def _count_memory(device: str, nbytes: int) -> None:
         GlobalCounters.mem_used_per_device[device] += nbytes
 
 
-# ---- allocators ----------------------------------------------------------------------------------------------------------
+# ---- allocators ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=True)
@@ -132,7 +132,7 @@ class Allocator(Generic[Opaque]):
         name = getattr(self.dev, "device", type(self).__name__)
         used = GlobalCounters.mem_used_per_device[name]
         return (
-            f"{name}: allocation of {size / 1e6:.2f} MB failed with {used / 1e6:.2f} MB of this device in use by buffers "
+            f"{name}: allocation of {size / 1e6:.2f} MB failed with {used / 1e6:.2f} MB of this device in use "
             f"({error}); free tensors, or use smaller batches"
         )
 
@@ -156,7 +156,9 @@ class Allocator(Generic[Opaque]):
         raise NotImplementedError(f"{type(self).__name__} does not implement _offset: it has no views of buffers")
 
     def _map(self, buf: Buffer) -> Opaque:
-        raise NotImplementedError(f"{type(self).__name__} does not implement _map: it cannot use another device's memory")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not implement _map: it cannot use another device's memory"
+        )
 
     # Optional, found with hasattr: _as_buffer(buf) -> memoryview; _transfer(dest, src, size, src_dev, dest_dev);
     # copy_from_disk(dest, src, size).
@@ -255,7 +257,8 @@ class LRUAllocator(Allocator[Opaque]):
         self._drop_stale_order()
 
     def _drop_stale_order(self) -> None:
-        # Blocks are taken from the end, so most entries of ``_order`` may be stale: rebuild it when it has grown too long.
+        # Blocks are taken from the end, so most entries of ``_order`` may be stale: rebuild it when it has grown too
+        # long.
         if len(self._order) > 1024 and len(self._order) > 4 * self._live:
             entries = sorted((number, key) for key, blocks in self._cache.items() for number, _ in blocks)
             self._order = collections.deque(entries)
@@ -272,7 +275,7 @@ class LRUAllocator(Allocator[Opaque]):
             self.cached_bytes = self._live = 0
 
 
-# ---- buffers -----------------------------------------------------------------------------------------------------------
+# ---- buffers -------------------------------------------------------------------------------------------------------
 
 
 class Buffer:
@@ -417,9 +420,7 @@ class Buffer:
             AssertionError: It is not allocated, or views of it are.
         """
         assert self._buf is not None, "Buffer.deallocate: this buffer is not allocated"
-        assert not self._allocated_views, (
-            f"Buffer.deallocate: {self._allocated_views} views of this buffer are in use"
-        )
+        assert not self._allocated_views, f"Buffer.deallocate: {self._allocated_views} views of this buffer are in use"
         self._release()
 
     def _release(self) -> None:

@@ -1,7 +1,8 @@
 """Devices and their memory: how a device is found and opened, and what a buffer is.
 
 In:   device names such as ``CPU``, ``PYTHON:1`` or ``disk:/path``, and the ``DEV`` context variable.
-Out:  ``Device[name]`` (an opened ``Compiled``), ``Buffer`` (memory on a device), and the small classes that a device file
+Out:  ``Device[name]`` (an opened ``Compiled``), ``Buffer`` (memory on a device), and the small classes that a device
+      file
       fills in: ``Allocator``, ``Compiler``, ``Program``.
 Why:  a device is the module ``tinygrad.runtime.ops_<name>``, imported on first use, so an outside package can add one.
 """
@@ -49,7 +50,8 @@ __all__ = [
     "enumerate_devices_str",
 ]
 
-# The CPU stands before devices that must not be chosen by accident; a GPU is chosen only if its ``probe`` runs a kernel.
+# The CPU stands before devices that must not be chosen by accident; a GPU is chosen only if its ``probe`` runs a
+# kernel.
 _PROBE_ORDER = ("METAL", "AMD", "NV", "CUDA", "QCOM", "CL", "CPU", "DSP", "WEBGPU")
 # Devices without a compiler of their own may be used while tracing.
 _ALWAYS_ALLOWED = frozenset({"DISK", "TINYFS", "NPY", "PYTHON"})
@@ -97,8 +99,8 @@ class _Device:
         name = self.canonicalize(name)
         if not ALLOW_DEVICE_USAGE.get() and name.partition(":")[0] not in _ALWAYS_ALLOWED:
             raise AssertionError(
-                f"usage of device {name} disallowed: a traced function only builds a graph, so it can neither realize a "
-                "tensor nor read its values; do that outside the function"
+                f"usage of device {name} disallowed: a traced function only builds a graph, so it can neither realize "
+                "a tensor nor read its values; do that outside the function"
             )
         opened = self._opened.get(name)
         return opened if opened is not None else self._open(name)
@@ -106,7 +108,7 @@ class _Device:
     def _open(self, name: str) -> Compiled:
         with self._lock:
             if name not in self._opened:
-                device = self.get_class(name)(name)
+                device = self.get_class(name)(name)  # type: ignore[call-arg]  a device file's class takes the name
                 self._opened[name] = device
                 if DEBUG.get() >= 1:
                     print(f"opened device {name} in process {os.getpid()}")  # noqa: T201
@@ -256,8 +258,8 @@ class TinyELF:
         lib: What the compiler gave.
         name: Name of the function.
         target: Text of the target that it was compiled for.
-        signature: (name, slot, dtype, shape) of each buffer, in the order in which they are passed, then of each variable
-            (shape ()).
+        signature: (name, slot, dtype, shape) of each buffer, in the order in which they are passed, then of each
+            variable (shape ()).
         profile_key: Key under which profiles show the kernel.
     """
 
@@ -322,7 +324,7 @@ class Program:
         raise NotImplementedError(f"{type(self).__name__} does not implement __call__")
 
 
-# ---- a device ----------------------------------------------------------------------------------------------------------
+# ---- a device ------------------------------------------------------------------------------------------------------
 
 
 class Compiled:

@@ -31,7 +31,9 @@ class Builder:
         return self.add(Ops.PARAM, dtype, (), ParamArg(slot, dtype, (size,)))
 
     def variable(self, name: str) -> UOp:
-        return self.add(Ops.PARAM, I32, (), ParamArg(-1, I32, (), name=name, vmin_vmax=(0, 100), addrspace=AddrSpace.ALU))
+        return self.add(
+            Ops.PARAM, I32, (), ParamArg(-1, I32, (), name=name, vmin_vmax=(0, 100), addrspace=AddrSpace.ALU)
+        )
 
     def const(self, value, dtype: DType = I32) -> UOp:
         return self.add(Ops.CONST, dtype, (), value)
@@ -59,7 +61,9 @@ class Builder:
             device = Device["PYTHON"]
             source = device.renderer.render(program)
             compiled = device.compiler.compile(source)
-        handles = [Buffer("PYTHON", len(values), dtype, initial_value=_pack(values, dtype)) for dtype, values in buffers]
+        handles = [
+            Buffer("PYTHON", len(values), dtype, initial_value=_pack(values, dtype)) for dtype, values in buffers
+        ]
         device.runtime(TinyELF(compiled, "kernel"))(*(h.get_buf() for h in handles), vals=vals, **sizes)
         return [h.numpy().tolist() for h in handles]
 
@@ -73,9 +77,7 @@ def _apply(op: Ops, dtype: DType, *operands, result: DType | None = None):
     """One operation on constants."""
     b = Builder()
     out = b.param(0, result or dtype, 1)
-    values = tuple(
-        b.const(x, dtypes.bool if op is Ops.WHERE and i == 0 else dtype) for i, x in enumerate(operands)
-    )
+    values = tuple(b.const(x, dtypes.bool if op is Ops.WHERE and i == 0 else dtype) for i, x in enumerate(operands))
     b.store(out, 0, b.add(op, result or dtype, values))
     return b.run((result or dtype, [0]))[0][0]
 
@@ -378,7 +380,9 @@ def test_barrier() -> None:
     buffers = (I32, [0] * 8), (I32, list(range(8)))
     assert _reversal(True).run(*buffers, **sizes)[0] == [3, 2, 1, 0, 7, 6, 5, 4]
     without = _reversal(False).run(*buffers, **sizes)[0]
-    assert without[:2] == [0x55, 0x55], "local memory is not shared between groups or zeroed, so a missing barrier shows"
+    assert without[:2] == [0x55, 0x55], (
+        "local memory is not shared between groups or zeroed, so a missing barrier shows"
+    )
 
 
 def test_barrier_that_not_all_reach() -> None:
@@ -413,6 +417,7 @@ def test_operation_that_should_have_been_lowered() -> None:
 
 def test_generated_text_sees_no_other_names() -> None:
     device = Device["PYTHON"]
-    text = "# barrier = False\n# threads = False\n# buffers = []\n# shared = []\ndef f(b, v, g, l, s, e, m):\n    open('x')\n"
+    facts = "# barrier = False\n# threads = False\n# buffers = []\n# shared = []\n"
+    text = facts + "def f(b, v, g, l, s, e, m):\n    open('x')\n"
     with pytest.raises(NameError, match="open"):
         device.runtime(TinyELF(text.encode(), "f"))()

@@ -1,6 +1,5 @@
 """Files as buffers and tensors: lazy views, nothing written unless assigned, clear errors."""
 
-import os
 import pathlib
 import uuid
 
@@ -114,7 +113,7 @@ def test_shared_memory() -> None:
         assert pathlib.Path("/dev/shm", name).read_bytes() == b"abcd"
         assert bytes(Buffer(f"DISK:shm:{name}", 4, dtypes.uint8).ensure_allocated().as_memoryview()) == b"abcd"
     finally:
-        os.unlink(f"/dev/shm/{name}")
+        pathlib.Path("/dev/shm", name).unlink()
 
 
 def test_device_name_keeps_the_path(tmp_path: pathlib.Path) -> None:
@@ -143,7 +142,9 @@ def test_computing_with_a_file_never_changes_it(file: pathlib.Path) -> None:
 
 def test_assign_writes_the_file(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "out.bin"
-    Tensor.empty(4, dtype=dtypes.int32, device=f"disk:{path}").assign(Tensor([1, 2, 3, 4], dtype=dtypes.int32)).realize()
+    Tensor.empty(4, dtype=dtypes.int32, device=f"disk:{path}").assign(
+        Tensor([1, 2, 3, 4], dtype=dtypes.int32)
+    ).realize()
     assert np.fromfile(path, np.int32).tolist() == [1, 2, 3, 4]
 
 

@@ -8,7 +8,8 @@ Largest errors in units in the last place, float32 (tested); float64 is within 4
 
     expm1 1.8    log1p 1.9    atan 1.8    asin 2.8    erf 2.4
 
-The coefficients are the output of ``extra/fit_polynomials.py``. Infinities and NaN follow C's functions; the sign of zero is
+The coefficients are the output of ``extra/fit_polynomials.py``. Infinities and NaN follow C's functions; the sign of
+zero is
 kept. A derivative is to be stated by the caller: that of the polynomial would be less accurate.
 """
 
@@ -35,14 +36,16 @@ _EXPM1_F32: Final = _table(
     "0x1.76ac86p-19",
 )  # fmt: skip
 _ATAN_F32: Final = _table(
-    "-0x1.55555p-2", "0x1.9997ap-3", "-0x1.24707ep-3", "0x1.c4ce16p-4", "-0x1.68692p-4", "0x1.131292p-4", "-0x1.6b3b0ap-5",
+    "-0x1.55555p-2", "0x1.9997ap-3", "-0x1.24707ep-3", "0x1.c4ce16p-4", "-0x1.68692p-4", "0x1.131292p-4",
+    "-0x1.6b3b0ap-5",
     "0x1.6c9586p-6", "-0x1.d6fd2ap-8", "0x1.1d4516p-10",
 )  # fmt: skip
 _ASIN_F32: Final = _table(
     "0x1.55554cp-3", "0x1.33389ap-4", "0x1.6cabap-5", "0x1.04a60cp-5", "0x1.d82adcp-7", "0x1.339b94p-5",
 )  # fmt: skip
 _ERF_HEAD_F32: Final = _table(
-    "0x1.20dd74p+0", "-0x1.8126dp-2", "0x1.ce1f5p-4", "-0x1.b73e8ep-6", "0x1.4f2deep-8", "-0x1.85099ep-11", "0x1.fad4cp-15",
+    "0x1.20dd74p+0", "-0x1.8126dp-2", "0x1.ce1f5p-4", "-0x1.b73e8ep-6", "0x1.4f2deep-8", "-0x1.85099ep-11",
+    "0x1.fad4cp-15",
 )  # fmt: skip
 _ERF_TAIL_F32: Final = _table(
     "-0x1.68694ep+3", "-0x1.ee39e4p+2", "-0x1.5c9b2ap+0", "-0x1.00cc56p-6", "0x1.9756b8p-9", "-0x1.3a29ccp-11",
@@ -63,12 +66,15 @@ _ATAN_F64: Final = _table(
     "-0x1.22af0e198c9d8p-17",
 )  # fmt: skip
 _ASIN_F64: Final = _table(
-    "0x1.555555555556cp-3", "0x1.333333332f405p-4", "0x1.6db6db7151905p-5", "0x1.f1c71ad558026p-6", "0x1.6e8bd86ac8cb7p-6",
-    "0x1.1c4a5bbc33f6cp-6", "0x1.ca16246a54824p-7", "0x1.75ce325fad86bp-7", "0x1.5fb9ad6ea3fe5p-7", "0x1.fbc42b2170096p-9",
+    "0x1.555555555556cp-3", "0x1.333333332f405p-4", "0x1.6db6db7151905p-5", "0x1.f1c71ad558026p-6",
+    "0x1.6e8bd86ac8cb7p-6",
+    "0x1.1c4a5bbc33f6cp-6", "0x1.ca16246a54824p-7", "0x1.75ce325fad86bp-7", "0x1.5fb9ad6ea3fe5p-7",
+    "0x1.fbc42b2170096p-9",
     "0x1.5d3f9e8bddd3cp-6", "-0x1.4f51f1231667ep-6", "0x1.08a859bba5bcdp-5",
 )  # fmt: skip
 _ERF_HEAD_F64: Final = _table(
-    "0x1.20dd750429b6dp+0", "-0x1.812746b0379c9p-2", "0x1.ce2f21a041d26p-4", "-0x1.b82ce312528bdp-6", "0x1.565bcd076c353p-8",
+    "0x1.20dd750429b6dp+0", "-0x1.812746b0379c9p-2", "0x1.ce2f21a041d26p-4", "-0x1.b82ce312528bdp-6",
+    "0x1.565bcd076c353p-8",
     "-0x1.c02db2e0d9dd2p-11", "0x1.f9a30892a8ee5p-14", "-0x1.f4d02bdd2a786p-17", "0x1.b9caef445a0c6p-20",
     "-0x1.5e7ff2475facap-23", "0x1.f176765578612p-27", "-0x1.267201653e738p-30", "0x1.aef17b442dac3p-35",
 )  # fmt: skip
@@ -102,7 +108,8 @@ def expm1(x: T) -> T:
 def log1p(x: T) -> T:
     """Return log(1 + x): the logarithm of the rounded sum, corrected by what the rounding lost. Error: 1.9 ulp.
 
-    Source: Kahan, as told by Goldberg, "What Every Computer Scientist Should Know About Floating-Point Arithmetic", 1991.
+    Source: Kahan, as told by Goldberg, "What Every Computer Scientist Should Know About Floating-Point Arithmetic",
+    1991.
     """
     total = x + 1.0
     lost = (x - (total - 1.0)) / total

@@ -1,7 +1,8 @@
 """Linear UOps of one kernel -> the text of a Python function: the executable definition of the IR.
 
 In:   the linear program (concrete dtypes; values are scalars or vectors of n lanes; the last node is the SINK).
-Out:  ``def NAME(bufs, vals, group, local, begin, end, shared)``, run once per work-item; with a BARRIER it is a generator
+Out:  ``def NAME(bufs, vals, group, local, begin, end, shared)``, run once per work-item; with a BARRIER it is a
+      generator
       that yields at every barrier. The text starts with the signature as a comment for people, and needs the names of
       ``runtime.support.python_numbers``.
 Why:  text is quick to run, easy to read at DEBUG=4, and safe to keep in the disk cache.
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # Memory views read and write these themselves; the other dtypes are decoded by table.
 DIRECT_FORMATS: Final = frozenset("?bBhHiIqQfd")
 
-# ---- elementwise: op -> expression of its operands {0}, {1}, {2} --------------------------------------------------------
+# ---- elementwise: op -> expression of its operands {0}, {1}, {2} ---------------------------------------------------
 
 _PLAIN: Final[dict[Ops, str]] = {
     Ops.CMPLT: "{0} < {1}",
@@ -98,7 +99,11 @@ def alu_expression(u: UOp) -> str:
         case Ops.SHR:
             return f"{{0}} >> ({{1}} & {dtype.bitsize - 1})"
         case Ops.MULACC:
-            return f"fma_{dtype.full_name}({{0}}, {{1}}, {{2}})" if dtypes.is_float(dtype) else _fit("{0} * {1} + {2}", dtype)
+            return (
+                f"fma_{dtype.full_name}({{0}}, {{1}}, {{2}})"
+                if dtypes.is_float(dtype)
+                else _fit("{0} * {1} + {2}", dtype)
+            )
     raise CompileError(f"PYTHON: {op} is not an operation of linear programs; codegen/decomp must lower it")
 
 
@@ -394,8 +399,8 @@ def _read(memory: UOp, position: str) -> str:
 class PythonRenderer(Renderer):
     """Renders Python. The architecture in ``DEV`` is a comma list of options, so that every style of kernel can be run.
 
-    ``local`` (work-groups and local memory), ``threads`` (a THREAD loop), ``vecN`` (vectors of N bytes, default 16, 0 for
-    none), ``native`` (EXP2, LOG2, SIN native), ``mulacc``, ``minimal`` (only the operations that every device must have),
+    ``local`` (work-groups and local memory), ``threads`` (a THREAD loop), ``vecN`` (vectors of N bytes, default 16, 0
+    for none), ``native`` (EXP2, LOG2, SIN native), ``mulacc``, ``minimal`` (only what every device must have),
     ``gpu`` for ``local,vec16``.
     """
 
@@ -437,11 +442,12 @@ class PythonRenderer(Renderer):
                 self.vector_bytes = int(option[3:])
             elif option != "minimal":
                 raise RuntimeError(
-                    f"DEV={target}: PYTHON has no option {option!r}; it has local, threads, vecN, native, mulacc, minimal, gpu"
+                    f"DEV={target}: PYTHON has no option {option!r}; "
+                    "it has local, threads, vecN, native, mulacc, minimal, gpu"
                 )
         self.code_for_op = dict.fromkeys(sorted(ops), "")
 
-    def render(self, uops: list[UOp]) -> str:
+    def render(self, uops: Sequence[UOp]) -> str:
         """Return the text of the kernel's function."""
         writer = _Writer()
         for u in uops:

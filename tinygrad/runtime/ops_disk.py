@@ -1,7 +1,8 @@
 """DISK: files as buffers. Views, slices and bit casts of a file cost nothing; bytes are read when they are copied.
 
 In:   the device name: ``disk:PATH``, or ``disk:shm:NAME`` for POSIX shared memory.
-Out:  the device ``DISK:PATH``. Reading maps the file and never changes it. Only a copy into the buffer (``assign``) writes; it
+Out:  the device ``DISK:PATH``. Reading maps the file and never changes it. Only a copy into the buffer (``assign``)
+      writes; it
       creates or extends the file as needed.
 """
 
@@ -41,7 +42,9 @@ class _File:
                     self._fd = self._open(os.O_RDONLY)
                 except FileNotFoundError as error:
                     raise FileNotFoundError(
-                        error.errno, "DISK: there is no such file; it is created when a tensor is assigned to it", self.path
+                        error.errno,
+                        "DISK: there is no such file; it is created when a tensor is assigned to it",
+                        self.path,
                     ) from None
             return self._fd
 
@@ -52,7 +55,9 @@ class _File:
                 fd = self._open(os.O_RDWR | os.O_CREAT)
                 if self._fd >= 0:
                     if not os.path.samestat(os.fstat(fd), os.fstat(self._fd)):
-                        self._map = None  # the file was replaced since it was mapped; views that were given out stay valid
+                        self._map = (
+                            None  # the file was replaced since it was mapped; views that were given out stay valid
+                        )
                     os.close(self._fd)
                 self._fd, self._writable = fd, True
             if os.fstat(self._fd).st_size < self.size:
@@ -76,7 +81,9 @@ class _File:
     def check_length(self, length: int, end: int) -> None:
         """Raise ValueError if bytes up to ``end`` are wanted of a file of ``length``."""
         if length < end:
-            raise ValueError(f"DISK: {self.path} has {length} bytes, bytes up to {end} are wanted; the file is cut short")
+            raise ValueError(
+                f"DISK: {self.path} has {length} bytes, bytes up to {end} are wanted; the file is cut short"
+            )
 
     def __del__(self) -> None:
         # A memory map keeps working after its file descriptor is closed.
@@ -87,7 +94,7 @@ class _File:
 def _open_shared_memory(name: str, flags: int) -> int:
     if sys.platform.startswith("linux"):
         return os.open(f"/dev/shm/{name.lstrip('/')}", flags | os.O_CLOEXEC, 0o600)
-    import _posixshmem
+    import _posixshmem  # type: ignore[import-not-found,unused-ignore]
 
     return int(_posixshmem.shm_open(f"/{name.lstrip('/')}", flags, 0o600))
 

@@ -3,8 +3,8 @@
 In:   anything that a device gets.
 Out:  the device ``NULL``. Its memory takes no space; reading it is an error unless NULL_ALLOW_COPYOUT is set.
 
-``DEV=NULL:CUDA:sm_90`` renders for another device: every renderer of the package is known here by its name, and a compiler
-that needs the target's own tools is replaced by one that keeps the text.
+``DEV=NULL:CUDA:sm_90`` renders for another device: every renderer of the package is known here. A compiler that needs
+tools of the target is replaced by one that keeps the text.
 """
 
 from __future__ import annotations
@@ -78,7 +78,12 @@ def _all_renderers() -> dict[str, type[Renderer]]:
         except ImportError:
             continue  # a renderer whose package is not installed
         for name, value in contents.items():
-            if isinstance(value, type) and issubclass(value, Renderer) and name.endswith("Renderer") and name != "Renderer":
+            if (
+                isinstance(value, type)
+                and issubclass(value, Renderer)
+                and name.endswith("Renderer")
+                and name != "Renderer"
+            ):
                 found.setdefault(name.upper().removesuffix("RENDERER"), value)
     return found
 

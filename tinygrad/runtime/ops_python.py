@@ -67,7 +67,7 @@ def _load(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     code = compile(text, "<kernel of the PYTHON device>", "exec")
     namespace = namespace_for(tuple(sorted(_names(code))))
     namespace["__builtins__"] = {"range": range, "zip": zip, "int": int, "float": float}
-    exec(code, namespace)  # noqa: S102  the text is our own renderer's
+    exec(code, namespace)
     name = next(item.co_name for item in code.co_consts if isinstance(item, CodeType))
     return namespace[name], facts
 
@@ -88,7 +88,7 @@ class PythonProgram(Program):
         wait: bool = False,
         timeout: float | None = None,
     ) -> float | None:
-        """Run the kernel; see ``Program``. With a THREAD loop, ``global_size[0]`` is its length and there is no grid."""
+        """Run the kernel; see ``Program``. A THREAD loop has ``global_size[0]`` iterations and no grid around it."""
         start = time.perf_counter()
         memory = self._typed(bufs)
         has_threads = self.facts["threads"]
@@ -112,7 +112,7 @@ class PythonProgram(Program):
             if len(buf) < nbytes:
                 raise IndexError(f"{self.name}: buffer {number} has {len(buf)} bytes, the kernel's has {nbytes}")
             # The memory views of Python 3.11 do not know float16: narrow floats are handled as bits.
-            code = dtype.fmt if dtype.fmt in DIRECT_FORMATS else "H" if dtype.itemsize == 2 else "B"
+            code: Any = dtype.fmt if dtype.fmt in DIRECT_FORMATS else "H" if dtype.itemsize == 2 else "B"
             typed.append(buf[:nbytes].cast(code))
         return tuple(typed)
 
@@ -121,7 +121,7 @@ class PythonProgram(Program):
             waiting = [item for item in items if next(item, self) is None]
             if waiting and len(waiting) != len(items):
                 raise RuntimeError(
-                    f"{self.name}: {len(waiting)} of {len(items)} work-items wait at a barrier that the others never reach"
+                    f"{self.name}: {len(waiting)} of {len(items)} work-items wait at a barrier that others never reach"
                 )
             items = waiting
 

@@ -42,10 +42,11 @@ class Support:
         return dtypes.float64 in self.dtypes and dtypes.int64 in self.dtypes
 
 
-# ---- operations ---------------------------------------------------------------------------------------------------------
+# ---- operations ----------------------------------------------------------------------------------------------------
 
 
 def lower_transcendental(ctx: Support, x: UOp) -> UOp | None:
+    """Write exp2, log2, sin or sqrt as polynomials; narrow floats go through float32."""
     # A native sine of y + pi/2 would lose what the addition rounds off, so a cosine is always computed here.
     if x.op in ctx.ops and not (x.op is Ops.SIN and transcendental.cosine_argument(x.src[0]) is not None):
         return None
@@ -64,6 +65,7 @@ def lower_transcendental(ctx: Support, x: UOp) -> UOp | None:
 
 
 def lower_pow(ctx: Support, x: UOp, y: UOp, u: UOp) -> UOp:
+    """x ** y = 2 ** (y * log2(x)) for floats, by squaring for integers."""
     if dtypes.is_int(u.dtype) or u.dtype is dtypes.bool:
         return integer.int_power(x, y)
     if u.dtype in transcendental.LAYOUTS:
@@ -73,10 +75,12 @@ def lower_pow(ctx: Support, x: UOp, y: UOp, u: UOp) -> UOp:
 
 
 def lower_threefry(ctx: Support, x: UOp, key: UOp) -> UOp | None:
+    """Write one block of random bits as 20 rounds."""
     return None if Ops.THREEFRY in ctx.ops else threefry(x, key)
 
 
 def lower_division(ctx: Support, x: UOp, y: UOp, u: UOp) -> UOp | None:
+    """Avoid the division where a shift, mask or multiplication does; else keep it from dividing by 0."""
     by_power = integer.divide_by_power(u.op, x, y)
     if by_power is not None:
         return by_power
@@ -119,11 +123,11 @@ pm_division = PatternMatcher([
 ])
 
 
-# ---- forms that some targets have and others lack --------------------------------------------------------------------------
+# ---- forms that some targets have and others lack ------------------------------------------------------------------
 
 
 def lower_sub(ctx: Support, x: UOp, y: UOp) -> UOp | None:
-    """a - b = a + b * -1, exactly."""
+    """A - b = a + b * -1, exactly."""
     return None if Ops.SUB in ctx.ops and x.dtype is not dtypes.weakint else (Value(x) + Value(y) * -1).u
 
 
@@ -138,7 +142,7 @@ def lower_equal(ctx: Support, x: UOp, y: UOp) -> UOp | None:
 
 
 def lower_quotient(ctx: Support, x: UOp, y: UOp) -> UOp | None:
-    """a / b = a * (1 / b), which rounds twice: only where there is no division."""
+    """A / b = a * (1 / b), which rounds twice: only where there is no division."""
     return None if Ops.FDIV in ctx.ops else (Value(x) * UOp(Ops.RECIPROCAL, y.dtype, (y,))).u
 
 
@@ -148,19 +152,19 @@ def lower_reciprocal(ctx: Support, x: UOp) -> UOp | None:
 
 
 def form_quotient(ctx: Support, x: UOp, y: UOp, u: UOp, inverse: UOp) -> UOp | None:
-    """a * (1 / b) = a / b, rounded once; unless 1 / b is the same for a whole inner loop, which then only multiplies."""
+    """Make a * (1 / b) one division, rounded once; unless 1 / b is the same for a whole inner loop."""
     if Ops.FDIV not in ctx.ops or (y.op is not Ops.CONST and len(inverse.ranges) < len(u.ranges)):
         return None
     return (Value(x) / y).u
 
 
 def form_difference(ctx: Support, x: UOp, y: UOp) -> UOp | None:
-    """a + b * -1 = a - b."""
+    """A + b * -1 = a - b."""
     return (Value(x) - y).u if Ops.SUB in ctx.ops and x.dtype is not dtypes.weakint else None
 
 
 def form_negation(ctx: Support, x: UOp) -> UOp | None:
-    """a * -1 = -a."""
+    """A * -1 = -a."""
     return UOp(Ops.NEG, x.dtype, (x,)) if Ops.NEG in ctx.ops and x.dtype is not dtypes.weakint else None
 
 
@@ -178,14 +182,17 @@ pm_forms = PatternMatcher([
 ])
 
 pm_native_forms = PatternMatcher([
-    (UPat(Ops.MUL, src=[UPat.var("x"), UPat(Ops.RECIPROCAL, src=(UPat.var("y"),), name="inverse")], name="u"), form_quotient),
+    (
+        UPat(Ops.MUL, src=[UPat.var("x"), UPat(Ops.RECIPROCAL, src=(UPat.var("y"),), name="inverse")], name="u"),
+        form_quotient,
+    ),
     (UPat(Ops.ADD, src=[UPat.var("x"), UPat(Ops.MUL, src=[UPat.var("y"), UPat.const(-1)])]), form_difference),
     (UPat(Ops.MUL, src=[UPat.var("x"), UPat.const(-1)]), form_negation),
     (UPat(Ops.CMPNE, src=[UPat(Ops.CMPNE, src=(UPat.var("x"), UPat.var("y"))), UPat.const(True)]), form_equal),
 ])
 
 
-# ---- the stage ---------------------------------------------------------------------------------------------------------------
+# ---- the stage -----------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=64)
@@ -211,8 +218,8 @@ def _check_dtypes(sink: UOp, support: Support, renderer: Renderer) -> None:
     used = {u.dtype for u in sink.toposort()} - support.dtypes - {dtypes.void, *dtypes.weaks}
     for dtype in sorted(used):
         raise DTypeError(
-            f"{renderer.target}: this target has no {dtype} and it cannot be emulated here; cast the tensor to a dtype that it "
-            f"has, such as {dtypes.float32 if dtypes.is_float(dtype) else dtypes.int32}"
+            f"{renderer.target}: this target has no {dtype} and it cannot be emulated here; cast the tensor to a dtype "
+            f"that it has, such as {dtypes.float32 if dtypes.is_float(dtype) else dtypes.int32}"
         )
 
 
@@ -230,4 +237,5 @@ def decompose(sink: UOp, renderer: Renderer) -> UOp:
     sink = graph_rewrite(sink, pm_operations, ctx=support, name="lower operations")
     sink = graph_rewrite(sink, pm_division, ctx=support, walk=True, name="lower divisions")
     sink = graph_rewrite(sink, pm_native_forms, ctx=support, name="native forms")
-    return graph_rewrite(sink, pm_forms, ctx=support, name="lower forms")
+    result: UOp = graph_rewrite(sink, pm_forms, ctx=support, name="lower forms")
+    return result

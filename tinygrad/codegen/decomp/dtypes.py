@@ -1,7 +1,8 @@
-"""Narrow floats on targets without them: bits in memory, float32 in between, every operation rounded to the narrow type.
+"""Narrow floats on targets without them: bits in memory, float32 in between, every operation rounded.
 
 In:   a kernel graph that uses float dtypes of at most 16 bits which the target lacks.
-Out:  the same graph on uint16 or uint8 memory and float32 values. Each result is what one correctly rounded operation in the
+Out:  the same graph on uint16 or uint8 memory and float32 values. Each result is what one correctly rounded
+      operation in the
       narrow type gives: float32 has more than twice the bits, so rounding twice gives the same number.
 Why:  bfloat16 and fp8 exist nowhere in full; this way all devices agree bit for bit.
 """
@@ -69,7 +70,7 @@ NARROW: Final[dict[DType, Narrow]] = {
 }
 
 
-# ---- one value ------------------------------------------------------------------------------------------------------------
+# ---- one value -----------------------------------------------------------------------------------------------------
 
 
 def decode(bits: UOp, layout: Narrow) -> UOp:
@@ -153,7 +154,7 @@ def _too_large(size: Value, rounded: Value, layout: Narrow) -> Value:
 
 
 def to_f32_sticky(x: UOp) -> UOp:
-    """Convert float64 to float32 so that a second rounding to at most 22 bits is right: round to odd (Boldo, Melquiond 2008)."""
+    """Convert float64 to float32 so that a second rounding is right: round to odd (Boldo and Melquiond, 2008)."""
     value = Value(x)
     near = value.cast(dtypes.float32)
     back = near.cast(dtypes.float64)
@@ -168,7 +169,7 @@ def to_f32_sticky(x: UOp) -> UOp:
     return inexact.where(moved, bits).bits(dtypes.float32).u
 
 
-# ---- a graph ----------------------------------------------------------------------------------------------------------------
+# ---- a graph -------------------------------------------------------------------------------------------------------
 
 
 class Emulation:
@@ -186,6 +187,7 @@ class Emulation:
         return self.values[sink]
 
     def convert(self, u: UOp) -> UOp:
+        """Return what stands for a node whose sources are converted: for a narrow float, its float32 value."""
         src = tuple(self.values[s] for s in u.src)
         narrow = u.dtype if u.dtype in self.missing else None
         match u.op:
@@ -220,9 +222,11 @@ class Emulation:
         return u.op in {Ops.PARAM, Ops.BUFFER}
 
     def memory_sources(self, u: UOp) -> tuple[UOp, ...]:
+        """Return the converted sources of an access; a source that is an address stays one."""
         return tuple(self.addresses.get(s, self.values[s]) for s in u.src)
 
     def cast(self, u: UOp, x: UOp) -> UOp:
+        """Return the conversion ``u`` of the converted source ``x``."""
         source, target = u.src[0].dtype, u.dtype
         if target not in self.missing:
             return x if x.dtype is target else UOp(Ops.CAST, target, (x,), target)
@@ -238,6 +242,7 @@ class Emulation:
         return round_to(x, NARROW[target])
 
     def bitcast(self, u: UOp, x: UOp) -> UOp:
+        """Return the reinterpretation ``u`` of the converted source ``x``."""
         source, target = u.src[0].dtype, u.dtype
         if source in self.missing:
             x = encode(x, NARROW[source])

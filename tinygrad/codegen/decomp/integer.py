@@ -1,4 +1,4 @@
-"""Integer division: FLOORDIV and FLOORMOD in terms of CDIV, CMOD, shifts and masks, and what a target's division may meet.
+"""Integer division: FLOORDIV and FLOORMOD as CDIV, CMOD, shifts and masks; divisions that no processor stops at.
 
 In:   one integer node FLOORDIV, FLOORMOD, CDIV or CMOD, with the bounds that are known of its operands.
 Out:  the same value. A divisor of zero gives 0 for a quotient and the dividend for a remainder, on every target.
@@ -21,7 +21,7 @@ def power_of_two(u: UOp) -> int | None:
 
 
 def floor_div(x: UOp, y: UOp) -> UOp:
-    """x // y = cdiv(x, y), minus 1 where the remainder and the divisor have different signs."""
+    """X // y = cdiv(x, y), minus 1 where the remainder and the divisor have different signs."""
     shift = power_of_two(y)
     if shift is not None:
         return (Value(x) >> shift).u if shift else x  # an arithmetic shift rounds down
@@ -34,7 +34,7 @@ def floor_div(x: UOp, y: UOp) -> UOp:
 
 
 def floor_mod(x: UOp, y: UOp) -> UOp:
-    """x % y = cmod(x, y), plus y where it and the divisor have different signs."""
+    """X % y = cmod(x, y), plus y where it and the divisor have different signs."""
     shift = power_of_two(y)
     if shift is not None:
         return (Value(x) & ((1 << shift) - 1)).u
@@ -119,7 +119,7 @@ def multiply_shift(x: UOp, divisor: int) -> UOp | None:
 
 
 def int_power(x: UOp, y: UOp) -> UOp:
-    """x ** y of integers by squaring, modulo 2**bits. A negative exponent gives 0, except for bases 1 and -1."""
+    """X ** y of integers by squaring, modulo 2**bits. A negative exponent gives 0, except for bases 1 and -1."""
     base, exponent = Value(x), Value(y)
     result = base.const(1)
     steps = max(1, min(int(y.vmax).bit_length(), x.dtype.bitsize))  # one for each bit that an exponent can have

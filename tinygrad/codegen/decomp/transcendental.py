@@ -12,7 +12,8 @@ Largest errors, in units in the last place of the result, over all finite float3
 
 float64: exp2 1, log2 3, sin and cos 1 for |x| < 1e8 and NaN beyond; pow loses digits as |y * log2(x)| grows.
 Subnormal numbers are exact inputs and results, infinities and NaN follow IEEE 754. The coefficients are the output of
-``extra/fit_polynomials.py``. Methods: Cody and Waite, "Software Manual for the Elementary Functions", 1980; Payne and Hanek,
+``extra/fit_polynomials.py``. Methods: Cody and Waite, "Software Manual for the Elementary Functions", 1980; Payne
+and Hanek,
 "Radian Reduction for Trigonometric Functions", 1983.
 """
 
@@ -64,12 +65,15 @@ F32: Final = Layout(dtypes.float32, dtypes.int32, 23, 127)
 F64: Final = Layout(dtypes.float64, dtypes.int64, 52, 1023)
 LAYOUTS: Final = {dtypes.float32: F32, dtypes.float64: F64}
 
-# ---- exponential ---------------------------------------------------------------------------------------------------------
+# ---- exponential ---------------------------------------------------------------------------------------------------
 
 # 2**r = 1 + r * p(r) for |r| <= 1/2
-_EXP2_F32: Final = _table("0x1.62e43p-1", "0x1.ebfbep-3", "0x1.c6af74p-5", "0x1.3b2a48p-7", "0x1.5f0cbp-10", "0x1.4424bp-13")
+_EXP2_F32: Final = _table(
+    "0x1.62e43p-1", "0x1.ebfbep-3", "0x1.c6af74p-5", "0x1.3b2a48p-7", "0x1.5f0cbp-10", "0x1.4424bp-13"
+)
 _EXP2_F64: Final = _table(
-    "0x1.62e42fefa39efp-1", "0x1.ebfbdff82c58fp-3", "0x1.c6b08d704a184p-5", "0x1.3b2ab6fba4d7fp-7", "0x1.5d87fe78887d0p-10",
+    "0x1.62e42fefa39efp-1", "0x1.ebfbdff82c58fp-3", "0x1.c6b08d704a184p-5", "0x1.3b2ab6fba4d7fp-7",
+    "0x1.5d87fe78887d0p-10",
     "0x1.430912f8a9a47p-13", "0x1.ffcbfcdcc9c57p-17", "0x1.62c0216179c0ep-20", "0x1.b524200d7e542p-24",
     "0x1.e4d208ea68404p-28", "0x1.eb01d9fe465f9p-32", "0x1.c0d85fa36e8e7p-36",
 )  # fmt: skip
@@ -115,7 +119,7 @@ def _factor(c: float, layout: Layout) -> Factor | None:
 def exp2(x: UOp) -> UOp:
     """Return nodes for 2**x. A product of x with a constant is part of the function, so that e**x is accurate.
 
-    x = n + r with an integer n and |r| <= 1/2; the polynomial gives 2**r, and 2**n is put together from exponent bits in
+    With x = n + r, n an integer and |r| <= 1/2, the polynomial gives 2**r; 2**n is put together from exponent bits in
     two factors, so that subnormal results are rounded once.
     """
     layout = LAYOUTS[x.dtype]
@@ -160,16 +164,18 @@ def _scaled_by_power(value: Value, shifted: Value, layout: Layout) -> Value:
     return value * first * second
 
 
-# ---- logarithm ------------------------------------------------------------------------------------------------------------
+# ---- logarithm -----------------------------------------------------------------------------------------------------
 
 # log2(1 + f) = f * log2(e) + f*f * p(f) for |f| <= 1/3
 _LOG2_F32: Final = _table(
-    "-0x1.715478p-1", "0x1.ec70a2p-2", "-0x1.7152ap-2", "0x1.2774aep-2", "-0x1.ed118ep-3", "0x1.a6c19cp-3", "-0x1.65af26p-3",
+    "-0x1.715478p-1", "0x1.ec70a2p-2", "-0x1.7152ap-2", "0x1.2774aep-2", "-0x1.ed118ep-3", "0x1.a6c19cp-3",
+    "-0x1.65af26p-3",
     "0x1.3c9fccp-3", "-0x1.855c5cp-3", "0x1.66c032p-3",
 )  # fmt: skip
 # log2(m) = s * 2 * log2(e) + s*z * p(z), s = (m-1)/(m+1), z = s*s, for m between sqrt(1/2) and sqrt(2)
 _LOG2_F64: Final = _table(
-    "0x1.ec709dc3a03fdp-1", "0x1.2776c50ef9e5bp-1", "0x1.a61762a733a93p-2", "0x1.484b1433d86efp-2", "0x1.0c9a5f013ba8ep-2",
+    "0x1.ec709dc3a03fdp-1", "0x1.2776c50ef9e5bp-1", "0x1.a61762a733a93p-2", "0x1.484b1433d86efp-2",
+    "0x1.0c9a5f013ba8ep-2",
     "0x1.c6a0fb2310731p-3", "0x1.87942c2c3dfe8p-3", "0x1.86d22fecb90f0p-3",
 )  # fmt: skip
 _LOG2_E: Final = 1.4426950408889634
@@ -212,7 +218,7 @@ def _log2_parts_f64(m: Value) -> tuple[Value, Value]:
     return s * (2 * _LOG2_E), (s * z) * polynomial(z, _LOG2_F64)
 
 
-# ---- sine ------------------------------------------------------------------------------------------------------------------
+# ---- sine ----------------------------------------------------------------------------------------------------------
 
 # sin(r) = r + r*z * p(z) and cos(r) = 1 - z/2 + z*z * p(z), z = r*r, |r| <= pi/4
 _SIN_F32: Final = _table("-0x1.555546p-3", "0x1.11077cp-7", "-0x1.9955bep-13")
@@ -226,7 +232,8 @@ _COS_F64: Final = _table(
     "0x1.1eea118b1752ap-29", "-0x1.8fc08673e123cp-37",
 )  # fmt: skip
 
-# 2/pi * 2**(26*j) modulo 4 as a sum of three numbers; the first has 28 bits and the second 29, so their products with the
+# 2/pi * 2**(26*j) modulo 4 as a sum of three numbers; the first has 28 bits and the second 29, so their products
+# with the
 # 24 bits of a float32 are exact in float64.
 _TWO_OVER_PI: Final = (
     _table("0x1.45f3068p-1", "0x1.727220ap-27", "0x1.29fc2757d1f53p-56"),
@@ -415,11 +422,11 @@ def _sin_f64(x: Value, quarter_turns: int) -> Value:
     return (size < 2.0**26 * math.pi / 2).where(value, math.nan)
 
 
-# ---- square root and power -------------------------------------------------------------------------------------------------
+# ---- square root and power -----------------------------------------------------------------------------------------
 
 
 def sqrt(x: UOp) -> UOp:
-    """Return nodes for the square root by Newton's method on 1/sqrt, for the rare target without the instruction: 1 ulp."""
+    """Return nodes for the square root by Newton's method on 1/sqrt, for a target without the instruction: 1 ulp."""
     layout = LAYOUTS[x.dtype]
     value = Value(x)
     is_small = value < 2.0 ** (2 * layout.mantissa - layout.bias + 1)

@@ -2,21 +2,17 @@
 
 In:   nodes and Python numbers.
 Out:  ``Value`` objects; ``.u`` is the node.
-Why:  the operators of UOp promote, broadcast and fold as a user wants; a lowering rule wants the operation that it names.
+Why:  the operators of UOp promote, broadcast and fold as a user wants; a lowering rule wants the operation that it
+      names.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Operand: TypeAlias = "Value | UOp | float"
 
 
 class Value:
@@ -32,68 +28,68 @@ class Value:
         """Dtype of the node."""
         return self.u.dtype
 
-    def of(self, x: Operand) -> UOp:
+    def of(self, x: Value | UOp | float) -> UOp:
         """Return an operand as a node; numbers become constants of this value's dtype."""
         if isinstance(x, Value):
             return x.u
         return x if isinstance(x, UOp) else UOp(Ops.CONST, self.dtype, (), x)
 
-    def _binary(self, op: Ops, x: Operand) -> Value:
+    def _binary(self, op: Ops, x: Value | UOp | float) -> Value:
         return Value(UOp(op, self.dtype, (self.u, self.of(x))))
 
     def _compare(self, op: Ops, a: UOp, b: UOp) -> Value:
         return Value(UOp(op, dtypes.bool, (a, b)))
 
-    def __add__(self, x: Operand) -> Value:
+    def __add__(self, x: Value | UOp | float) -> Value:
         return self._binary(Ops.ADD, x)
 
-    def __sub__(self, x: Operand) -> Value:
+    def __sub__(self, x: Value | UOp | float) -> Value:
         return self._binary(Ops.SUB, x)
 
-    def __mul__(self, x: Operand) -> Value:
+    def __mul__(self, x: Value | UOp | float) -> Value:
         return self._binary(Ops.MUL, x)
 
-    def __and__(self, x: Operand) -> Value:
+    def __and__(self, x: Value | UOp | float) -> Value:
         return self._binary(Ops.AND, x)
 
-    def __or__(self, x: Operand) -> Value:
+    def __or__(self, x: Value | UOp | float) -> Value:
         return self._binary(Ops.OR, x)
 
-    def __xor__(self, x: Operand) -> Value:
+    def __xor__(self, x: Value | UOp | float) -> Value:
         return self._binary(Ops.XOR, x)
 
-    def __lshift__(self, x: Operand) -> Value:
+    def __lshift__(self, x: Value | UOp | float) -> Value:
         return self._binary(Ops.SHL, x)
 
-    def __rshift__(self, x: Operand) -> Value:
+    def __rshift__(self, x: Value | UOp | float) -> Value:
         return self._binary(Ops.SHR, x)
 
-    def __truediv__(self, x: Operand) -> Value:
+    def __truediv__(self, x: Value | UOp | float) -> Value:
         return self._binary(Ops.FDIV, x)
 
-    def cdiv(self, x: Operand) -> Value:
+    def cdiv(self, x: Value | UOp | float) -> Value:
         """Quotient toward zero."""
         return self._binary(Ops.CDIV, x)
 
-    def cmod(self, x: Operand) -> Value:
+    def cmod(self, x: Value | UOp | float) -> Value:
         """Remainder of ``cdiv``."""
         return self._binary(Ops.CMOD, x)
 
-    def __lt__(self, x: Operand) -> Value:
+    def __lt__(self, x: Value | UOp | float) -> Value:
         return self._compare(Ops.CMPLT, self.u, self.of(x))
 
-    def __gt__(self, x: Operand) -> Value:
+    def __gt__(self, x: Value | UOp | float) -> Value:
         return self._compare(Ops.CMPLT, self.of(x), self.u)
 
-    def ne(self, x: Operand) -> Value:
+    def ne(self, x: Value | UOp | float) -> Value:
         """Whether different (or NaN)."""
         return self._compare(Ops.CMPNE, self.u, self.of(x))
 
-    def eq(self, x: Operand) -> Value:
+    def eq(self, x: Value | UOp | float) -> Value:
         """Whether equal."""
         return self._compare(Ops.CMPEQ, self.u, self.of(x))
 
-    def where(self, x: Operand, y: Operand) -> Value:
+    def where(self, x: Value | UOp | float, y: Value | UOp | float) -> Value:
         """Select ``x`` where this (a bool) holds, else ``y``; one of them must be a value, which gives the dtype."""
         like = x if isinstance(x, Value) else y if isinstance(y, Value) else None
         assert like is not None

@@ -24,11 +24,11 @@ from tinygrad.dtype import DType, bitcast, dtypes, float_to_fp8, fp8_to_float, t
 _F32, _U32, _F16, _U16 = struct.Struct("<f"), struct.Struct("<I"), struct.Struct("<e"), struct.Struct("<H")
 
 
-# ---- rounding ---------------------------------------------------------------------------------------------------------
+# ---- rounding ------------------------------------------------------------------------------------------------------
 
 
 def round_f32(x: float, _c_float: Any = ctypes.c_float) -> float:
-    """Round to float32. C's conversion rounds to nearest even and overflows to infinity; it is the fastest way there is."""
+    """Round to float32 as C does: nearest even, overflow to infinity. The fastest way that Python has."""
     return _c_float(x).value  # type: ignore[no-any-return]
 
 
@@ -83,7 +83,7 @@ def float_to_int(dtype: DType) -> Callable[[float], int]:
     return _float_to_int(-(1 << (wide - 1)), (1 << (wide - 1)) - 1, dtype.bitsize, dtype.kind == "int")
 
 
-# ---- arithmetic where Python raises instead of giving a value ----------------------------------------------------------
+# ---- arithmetic where Python raises instead of giving a value ------------------------------------------------------
 
 
 def divide(a: float, b: float) -> float:
@@ -91,7 +91,7 @@ def divide(a: float, b: float) -> float:
     try:
         return a / b
     except ZeroDivisionError:
-        if a == 0.0 or a != a:  # noqa: PLR0124  NaN
+        if a == 0.0 or a != a:
             return math.nan
         return math.copysign(math.inf, a) * math.copysign(1.0, b)
 
@@ -168,7 +168,7 @@ def _round_fraction(exact: Fraction, dtype: DType) -> float:
     return math.copysign(math.inf if rounded > limit else float(rounded), exact)
 
 
-# ---- storage ------------------------------------------------------------------------------------------------------------
+# ---- storage -------------------------------------------------------------------------------------------------------
 
 
 def encode_f16(x: float) -> int:
