@@ -65,7 +65,7 @@ def lower_transcendental(ctx: Support, x: UOp) -> UOp | None:
 
 
 def lower_pow(ctx: Support, x: UOp, y: UOp, u: UOp) -> UOp:
-    """x ** y = 2 ** (y * log2(x)) for floats, by squaring for integers."""
+    """Write a power of floats as 2 ** (y * log2(x)), and of integers by squaring."""
     if dtypes.is_int(u.dtype) or u.dtype is dtypes.bool:
         return integer.int_power(x, y)
     if u.dtype in transcendental.LAYOUTS:

@@ -185,7 +185,7 @@ _SQRT_HALF_BITS: Final = 0x3FE6A09E667F3BCD
 
 
 def log2(x: UOp) -> UOp:
-    """Return nodes for the logarithm to base 2: x = 2**e * m, and log2(m) by a polynomial around 1."""
+    """Return nodes for the logarithm to base 2, that of the exponent plus a polynomial in the mantissa."""
     layout = LAYOUTS[x.dtype]
     value = Value(x)
     shift = layout.mantissa + 2
