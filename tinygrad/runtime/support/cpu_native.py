@@ -17,6 +17,7 @@ import ctypes
 import functools
 import platform
 import sys
+import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -319,9 +320,18 @@ def native_source(machine: str) -> str:
     )
 
 
-@functools.cache
+_native_lock = threading.Lock()
+
+
 def native() -> Native:
     """Return the native functions, compiling them if the disk cache does not have them."""
+    # functools.cache alone lets two threads load the code; the memory of one of them would be freed while in use.
+    with _native_lock:
+        return _load_native()
+
+
+@functools.cache
+def _load_native() -> Native:
     from tinygrad.runtime.support.compiler_llvm import LLVMCompiler
 
     arch = parse_arch()
