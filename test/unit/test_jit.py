@@ -1,7 +1,9 @@
 """TinyJit: the life cycle of a capture, what it keeps, what it refuses."""
 
 import gc
+import os
 import pickle
+import threading
 import weakref
 from dataclasses import dataclass
 
@@ -518,3 +520,50 @@ def test_two_values_of_one_variable():
     f(x)
     with pytest.raises(RuntimeError, match="bind mismatch on n"):
         f(x)
+
+
+# ---- threads ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_threads(shared):
+    rng = np.random.default_rng(0)
+    weights = rng.random((32, 32), np.float32)
+    weight = Tensor(weights).realize()
+    make = lambda: TinyJit(lambda x: (x @ weight).relu().sum(1))  # noqa: E731
+    one = make()
+    wrong: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        f = one if shared else make()
+        mine = np.random.default_rng(seed)
+        try:
+            for _ in range(8):
+                x = mine.random((4, 32), np.float32)
+                np.testing.assert_allclose(f(Tensor(x)).numpy(), (x @ weights).sum(1), rtol=1e-4)
+        except BaseException as error:  # noqa: BLE001
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_replay_in_a_forked_child():
+    f = TinyJit(lambda x: (x @ x).sum(1) + 0.5)
+    x = Tensor(np.ones((64, 64), np.float32)).realize()
+    call_often(f, x)
+    child = os.fork()
+    if child == 0:
+        try:
+            good = f(Tensor(np.full((64, 64), 2.0, np.float32))).tolist() == [64 * 64 * 4 + 0.5] * 64
+            os._exit(0 if good else 1)
+        finally:
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
