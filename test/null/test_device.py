@@ -436,3 +436,15 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=20)
     assert run.stdout.strip() == "7", run.stderr
+
+
+def test_null_renders_for_other_devices() -> None:
+    with Context(DEV="NULL:LLVM"):
+        assert type(Device["NULL"].renderer).__name__ == "LLVMRenderer"
+    with Context(DEV="NULL::local"):
+        renderer = Device["NULL"].renderer
+        assert (type(renderer).__name__, renderer.has_local) == ("NullRenderer", True)
+    with Context(DEV="NULL:PYTHON"):
+        assert type(Device["NULL"].renderer).__name__ == "PythonRenderer"
+    with Context(DEV="NULL:LLVN"), pytest.raises(RuntimeError, match=r"no renderer 'LLVN'; did you mean LLVM\?"):
+        assert Device["NULL"].renderer

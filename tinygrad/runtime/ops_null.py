@@ -95,16 +95,10 @@ class NullDevice(Compiled):
         super().__init__(device, NullAllocator(self), [NullRenderer], functools.partial(NullProgram, self))
 
     def _make_renderer(self, target: Target) -> Renderer:
-        if target.renderer not in self._renderer_names():
-            others = _all_renderers()
-            # An unknown name is reported with all names that are known.
-            self.renderers = (NullRenderer, *others.values())
-            matches = [name for name in others if target.renderer in {name, name.removeprefix("CPU")}]
-            if not matches:
-                return super()._make_renderer(target)
-            renderer = others[matches[0]](target)
-        else:
-            renderer = NullRenderer(target)
-        if not isinstance(renderer, NullRenderer) and getattr(renderer, "compiler", None) is None:
+        others = {} if target.renderer == "NULL" else _all_renderers()
+        self.renderers = (NullRenderer, *others.values())
+        # An unknown name is reported with all names that are known.
+        renderer = super()._make_renderer(target)
+        if getattr(renderer, "compiler", None) is None:
             renderer.compiler = Compiler()
         return renderer
