@@ -133,10 +133,13 @@ def compile_linear(
         if beam is not None and beam != BEAM.get():
             stack.enter_context(Context(BEAM=beam))
         launches = launches_of(linear)
+    table = _table()
     calls = []
     for call, launch in zip(linear.src, launches, strict=True):
-        is_kernel = isinstance(launch, KernelLaunch)
-        calls.append(call.replace(src=(launch.program, *call.src[1:])) if is_kernel else call)
+        if isinstance(launch, KernelLaunch):
+            table.setdefault((launch.program, launch.device), launch)
+            call = call.replace(src=(launch.program, *call.src[1:]))
+        calls.append(call)
     return linear.replace(src=tuple(calls))
 
 
