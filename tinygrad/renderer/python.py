@@ -118,7 +118,7 @@ def cast_expression(source: DType, target: DType) -> str:
             return "float({0})"
         if target is dtypes.float32 and source in dtypes.int64s:
             return "int_to_float32({0})"
-        return f"round_{target.full_name}({{0}})"
+        return f"round_{target.full_name}({'{0}' if dtypes.is_float(source) else 'float({0})'})"
     if dtypes.is_float(source):
         return f"to_{target.full_name}({{0}})"
     if source is dtypes.bool:
