@@ -78,7 +78,8 @@ class Rangeify:
             u = u.src[0]
         if u.op is Ops.CONTIGUOUS and u.src[0].op not in GroupOp.Movement and u.src[0].base.op is not Ops.CONST:
             u = u.src[0]
-        return None if is_stored(u) or u.op is Ops.COPY or u.contiguous_view() is not None else u
+        is_view = is_stored(u) or u.op is Ops.COPY or self.resizes(u) or u.contiguous_view() is not None
+        return None if is_view else u
 
     def mark_must(self) -> None:
         """Mark what has to be stored whatever it costs."""
