@@ -84,7 +84,7 @@ def _value(u: UOp, values: dict[UOp, Any], params: dict[int, Any]) -> Any:
     if u.op in GroupOp.Movement:
         return _move(u, src[0])
     if u.op in GroupOp.ALU:
-        return _alu(u, src)
+        return _alu(u, src, values)
     raise NotImplementedError(f"evaluate: {u.op}")
 
 
@@ -169,13 +169,16 @@ _INT_FUNCTIONS = {
 _COMPARISONS = {Ops.CMPLT: np.less, Ops.CMPNE: np.not_equal, Ops.CMPEQ: np.equal}
 
 
-def _alu(u: UOp, src: list[Any]) -> np.ndarray:
+def _alu(u: UOp, src: list[Any], values: dict[UOp, Any]) -> np.ndarray:
     if u.op in _COMPARISONS:
         return _COMPARISONS[u.op](*src)
     if u.op is Ops.WHERE:
         return _round(np.where(*src), u.dtype)
     if u.op is Ops.THREEFRY:
         return threefry(*src)
+    if u.op is Ops.SIN and u.src[0].op is Ops.ADD and u.src[0].src[1].op is Ops.CONST:
+        # sin(x + pi/2) is how the cosine is written: the sum is not rounded.
+        return _round(np.sin(sum(np.asarray(values[s], np.float64) for s in u.src[0].src)), u.dtype)
     if dtypes.is_float(u.dtype):
         return _round(_FLOAT_FUNCTIONS[u.op](*(np.asarray(s, np.float64) for s in src)), u.dtype)
     return _round(_INT_FUNCTIONS[u.op](*src), u.dtype)

@@ -22,7 +22,7 @@ from tinygrad.live import all_tensors, apply_map_to_tensors, buffer_under, live_
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.mixin.hooks import same_shape
 from tinygrad.mixin.rand import RandMixin
-from tinygrad.settings import CAPTURING, TRAINING, Context
+from tinygrad.settings import TRAINING, Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -361,12 +361,9 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         if not all_int(self.shape):
             raise AssertionError(error_text("read", "the shape is symbolic", {"tensor": self},
                                             hint="reduce or shrink to a static shape first"))  # fmt: skip
-        from tinygrad.engine.realize import capturing
+        from tinygrad.engine.capturing import before_data_access
 
-        if capturing and CAPTURING.value:
-            from tinygrad.engine.jit import JitError
-
-            raise JitError("cannot access tensor data during JIT capture; return the tensor and read it after the call")
+        before_data_access("the values of a tensor")
         source = self.cast(strong_dtype(self.dtype))
         if source.device is None:
             source = source.clone()
@@ -538,17 +535,18 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         return self
 
     def _written_value(self, x: Any, op: str) -> Tensor:
-        """Return ``x`` as a tensor of this shape, dtype and device."""
-        own = strong_dtype(self.dtype)
+        """Return ``x`` as a tensor of this shape and dtype, on this device (on any device for files)."""
+        own, on_disk = strong_dtype(self.dtype), str(self.device).startswith("DISK")
         if not isinstance(x, (Tensor, UOp)):
-            x = Tensor(x, dtype=own, device=self.device)
+            x = Tensor(x, dtype=own, device=None if on_disk else self.device)
         value = x if isinstance(x, Tensor) else _wrap(x)
         if value.dtype is not own:
             if value.dtype not in dtypes.weaks or least_upper_dtype(own, value.dtype) is not own:
                 raise DTypeError(error_text(op, f"{op} dtype mismatch, {own} and {value.dtype}", {"self": self, "x": value},
                                             hint=f"x.cast({own!r})"))  # fmt: skip
             value = value.cast(own)
-        if None not in (self.device, value.device) and self.device != value.device:
+        # A file takes values from anywhere: they are computed where they are and then written.
+        if None not in (self.device, value.device) and self.device != value.device and not on_disk:
             raise DeviceError(error_text(op, f"{op} device mismatch, {self.device} and {value.device}",
                                          {"self": self, "x": value}, hint=f"x.to({self.device!r})"))  # fmt: skip
         return value._broadcast_to(self.shape)

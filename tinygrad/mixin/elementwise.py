@@ -149,7 +149,8 @@ class ElementwiseMixin(CreationMixin, UnaryMixin, ActivationMixin):
     def _repeated_product(self, exponent: int) -> Self:
         """Return the integer power by squaring."""
         if exponent == 0:
-            return self.const_like(1)
+            one = self.const_like(1)
+            return one._with_gradient(self, self.const_like(0)) if dtypes.is_float(self.dtype) else one
         result, square = None, self
         while True:
             if exponent & 1:

@@ -168,6 +168,13 @@ def indexed_store(storage: UOp, positions: UOp, values: UOp, add: bool = False) 
     return storage.after(store)
 
 
+def settled(x: UOp) -> UOp:
+    """Return a value that costs a load at most: the kernel of an indexed store runs on one thread, without vectors."""
+    below = x.base
+    cheap = below.op in (Ops.CONST, Ops.BUFFER, Ops.PARAM, Ops.SPECIAL) or below.has_buffer_identity(after_ok=True)
+    return x if cheap else x.contiguous()
+
+
 def _store_body(base: UOp, positions: UOp, values: UOp, storage: UOp, add: bool) -> UOp:
     filled = storage.after(storage.store(base))
     return indexed_store(filled, positions, values, add)
@@ -194,7 +201,7 @@ def store_at(base: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
     storage = UOp.new_buffer(canonicalize_device(device), base.shape[0], kind)
     written = composite(
         lambda b, p, v: _store_body(b, p, v, storage, add),
-        (base.cast(kind), positions, values.cast(kind)), StoreGradient(add), "scatter",
+        (base.cast(kind), positions, settled(values.cast(kind))), StoreGradient(add), "scatter",
     )  # fmt: skip
     return written.cast(base.dtype)
 

@@ -1,0 +1,242 @@
+"""Differentiation: rules, the walk, accumulation, writes, calls, higher derivatives, depth."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from tinygrad import Tensor, dtypes
+from tinygrad.mixin.gradient import compute_gradient, pm_gradient, reduce_gradient
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+
+def test_second_derivative() -> None:
+    x = Tensor([2.0])
+    first = (x * 3).exp().sum().gradient(x)[0]
+    np.testing.assert_allclose(first.sum().gradient(x)[0].numpy(), [9 * math.exp(6)], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["exp", "log", "sin", "cos", "tanh", "sigmoid", "sqrt", "erf", "asinh", "log1p", "expm1", "softplus", "square"]
+)
+def test_second_derivative_like_torch(name: str) -> None:
+    ours, theirs = Tensor([0.3, 0.8, 1.7]), torch.tensor([0.3, 0.8, 1.7], requires_grad=True)
+    function = torch.nn.functional.softplus if name == "softplus" else getattr(torch, name)
+    expected = torch.autograd.grad(torch.autograd.grad(function(theirs).sum(), theirs, create_graph=True)[0].sum(), theirs)[0]
+    got = getattr(ours, name)().sum().gradient(ours)[0].sum().gradient(ours)[0]
+    np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_second_derivative_of_variance() -> None:
+    values = [1.0, 2.0, 4.0]
+    ours, theirs = Tensor(values), torch.tensor(values, requires_grad=True)
+    first = torch.autograd.grad((theirs.var() ** 2), theirs, create_graph=True)[0]
+    expected = torch.autograd.grad((first * torch.tensor([1.0, 3.0, -2.0])).sum(), theirs)[0]
+    got = ((ours.var() ** 2).gradient(ours)[0] * Tensor([1.0, 3.0, -2.0])).sum().gradient(ours)[0]
+    np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-4)
+
+
+def test_backward_fills_parameters_and_intermediates() -> None:
+    x, w = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
+    y = x * w
+    y.sum().backward()
+    assert x.grad.tolist() == [3.0, 4.0]
+    assert w.grad.tolist() == [1.0, 2.0]
+    assert y.grad.tolist() == [1.0, 1.0]
+
+
+def test_backward_twice_adds() -> None:
+    x = Tensor([1.0, 2.0])
+    for _ in range(2):
+        (x * 3).sum().backward()
+    assert x.grad.tolist() == [6.0, 6.0]
+    x.grad.realize()
+    grad = x.grad
+    (x * 3).sum().backward()
+    assert x.grad is grad, "a realized gradient keeps its storage"
+    assert x.grad.tolist() == [9.0, 9.0]
+
+
+def test_gradient_does_not_touch_grad() -> None:
+    x, other = Tensor([1.0, 2.0]), Tensor([[5.0]])
+    found = (x * x).sum().gradient(x, other)
+    assert [g.tolist() for g in found] == [[2.0, 4.0], [[0.0]]]
+    assert x.grad is None
+
+
+def test_gradient_given() -> None:
+    x = Tensor([1.0, 2.0])
+    (x * x).backward(gradient=Tensor([1.0, 10.0]))
+    assert x.grad.tolist() == [2.0, 40.0]
+
+
+def test_errors() -> None:
+    x = Tensor([1.0, 2.0])
+    with pytest.raises(AssertionError, match="must be called on a scalar"):
+        (x * 2).backward()
+    with pytest.raises(AssertionError, match="shape of the tensor"):
+        (x * 2).backward(Tensor([1.0]))
+    with pytest.raises(RuntimeError, match="only float Tensors have gradient"):
+        Tensor([1, 2]).sum().backward()
+    with pytest.raises(RuntimeError, match="only float Tensors have gradient"):
+        x.sum().gradient(Tensor([1, 2]))
+
+
+def test_detach_cuts() -> None:
+    x = Tensor([2.0])
+    (x.detach() * x).sum().backward()
+    assert x.grad.tolist() == [2.0]
+    y = Tensor([2.0])
+    (y.detach() * x).sum().backward()
+    assert y.grad is None
+
+
+def test_where_and_comparison() -> None:
+    x = Tensor([-1.0, 2.0])
+    (x > 0).where(x * x, x * 5).sum().backward()
+    assert x.grad.tolist() == [5.0, 4.0]
+
+
+def test_corner_conventions() -> None:
+    def grad(function, values: list[float]) -> list[float]:  # noqa: ANN001
+        x = Tensor(values)
+        function(x).sum().backward()
+        return x.grad.tolist()
+
+    assert grad(lambda x: x.relu(), [0.0, -0.0, 1.0]) == [0.0, 0.0, 1.0]
+    assert grad(lambda x: x.abs(), [0.0, -2.0]) == [0.0, -1.0]
+    assert grad(lambda x: x.sign(), [0.0, -2.0]) == [0.0, 0.0]
+    assert grad(lambda x: x.clip(0, 1), [0.0, 1.0, 2.0]) == [1.0, 1.0, 0.0]
+    assert grad(lambda x: x.sqrt(), [0.0]) == [math.inf]
+    assert grad(lambda x: x.maximum(1.0), [1.0, 2.0]) == [0.5, 1.0]
+    assert grad(lambda x: x**0, [0.0, 3.0]) == [0.0, 0.0]
+    assert grad(lambda x: Tensor([0.0, 2.0]) ** x, [2.0, 0.0]) == [0.0, pytest.approx(math.log(2))]
+    assert grad(lambda x: x.pow(Tensor([0.0, 2.0])), [0.0, 0.0]) == [0.0, 0.0]
+    assert grad(lambda x: x.trunc(), [1.5]) == [0.0]
+
+
+@pytest.mark.parametrize("name", ["elu", "celu", "selu", "softplus", "sigmoid", "tanh", "logsigmoid", "gelu", "mish", "silu"])
+def test_saturation_is_finite(name: str) -> None:
+    x = Tensor([-300.0, -100.0, 100.0, 300.0])
+    getattr(x, name)().sum().backward()
+    assert np.isfinite(x.grad.numpy()).all()
+
+
+def test_broadcast_sums() -> None:
+    x, y = Tensor([[1.0], [2.0]]), Tensor([1.0, 2.0, 3.0])
+    (x * y).sum().backward()
+    assert x.grad.tolist() == [[6.0], [6.0]]
+    assert y.grad.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_casts() -> None:
+    x = Tensor([1.0, 2.0])
+    (x.half() * 3).float().sum().backward()
+    assert x.grad.dtype == dtypes.float32
+    assert x.grad.tolist() == [3.0, 3.0]
+    assert x.int().float().sum().gradient(x)[0].tolist() == [0.0, 0.0]
+
+
+def test_empty_matmul() -> None:
+    a, b = Tensor.zeros(4, 0), Tensor.zeros(0, 4)
+    ga, gb = (a @ b).sum().gradient(a, b)
+    assert ga.numpy().shape == (4, 0)
+    assert gb.numpy().shape == (0, 4)
+
+
+# ---- writes -----------------------------------------------------------------------------------------------------------------
+
+
+def test_gradient_through_assigned_view() -> None:
+    t, v = Tensor.zeros(2, 5).contiguous(), Tensor.ones(2, 3)
+    t[:, ::2].assign(v * 3)
+    loss = (t * Tensor.arange(10).reshape(2, 5)).sum()
+    assert loss.gradient(v)[0].tolist() == [[0.0, 6.0, 12.0], [15.0, 21.0, 27.0]]
+
+
+def test_gradient_of_what_is_not_overwritten() -> None:
+    x, v = Tensor([1.0, 2.0, 3.0]), Tensor([5.0])
+    t = (x * 2).clone()
+    t[1:2].assign(v * v)
+    gx, gv = (t * Tensor([1.0, 10.0, 100.0])).sum().gradient(x, v)
+    assert gx.tolist() == [2.0, 0.0, 200.0]
+    assert gv.tolist() == [100.0]
+
+
+def test_gradient_through_clone_and_contiguous() -> None:
+    x = Tensor([1.0, 2.0])
+    (x.clone() * x.contiguous() * x.contiguous_backward()).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [3.0, 12.0])
+
+
+# ---- calls --------------------------------------------------------------------------------------------------------------------
+
+
+def test_call_is_differentiated_through_its_body() -> None:
+    x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
+    result = x.call(y, fxn=x.as_param(0) * y.as_param(1) + x.as_param(0))
+    assert result.tolist() == [4.0, 10.0]
+    gx, gy = x.call(y, fxn=x.as_param(0) * y.as_param(1) + x.as_param(0)).sum().gradient(x, y)
+    assert gx.tolist() == [4.0, 5.0]
+    assert gy.tolist() == [1.0, 2.0]
+
+
+def test_call_with_gradient_function() -> None:
+    x = Tensor([1.0, 2.0])
+    result = x.call(fxn=x.as_param(0) * 2, grad_fxn=lambda grad, call: (grad * 100,))
+    assert result.sum().gradient(x)[0].tolist() == [100.0, 100.0]
+
+
+def test_backward_call_is_named() -> None:
+    x = UOp.param(0, dtypes.float32, (3,), "CPU")
+    arg = UOp.new_buffer("CPU", 3, dtypes.float32)
+    call = (x * x).call(arg, name="square")
+    grad = compute_gradient(call.gettuple(0), arg.const_like(1.0), [arg])[arg]
+    assert grad.op is Ops.GETTUPLE
+    assert grad.src[0].arg.name == "square_backward"
+
+
+# ---- the table and the walk ------------------------------------------------------------------------------------------------------
+
+
+def test_rule_table() -> None:
+    a, b = (UOp.new_buffer("CPU", 4, dtypes.float32) for _ in range(2))
+    ctx = UOp.new_buffer("CPU", 4, dtypes.float32)
+    assert pm_gradient.rewrite(a + b, ctx=ctx) == (ctx, ctx)
+    ga, gb = pm_gradient.rewrite(a * b, ctx=ctx)
+    assert ga is b * ctx
+    assert gb is a * ctx
+    total = a._rop(Ops.ADD, (0,))
+    assert reduce_gradient(ctx.shrink(((0, 1),)), total, Ops.ADD)[0].shape == (4,)
+
+
+def test_missing_rule_is_named() -> None:
+    x = UOp.new_buffer("CPU", 4, dtypes.float32)
+    with pytest.raises(RuntimeError, match="failed to compute gradient for CUSTOMI"):
+        compute_gradient(UOp(Ops.CUSTOMI, dtypes.float32, (x,), "f({0})"), x, [x])
+
+
+def test_long_chain_is_linear() -> None:
+    def seconds(n: int) -> float:
+        x = Tensor([1.0])
+        y = x
+        begin = time.perf_counter()
+        for _ in range(n):
+            y = y * x + 1
+        y.sum().gradient(x)
+        return time.perf_counter() - begin
+
+    seconds(1000)
+    short, long = seconds(2000), seconds(20000)
+    assert long < 30 * short + 1
+
+
+def test_many_consumers_make_a_shallow_sum() -> None:
+    x = Tensor([1.0])
+    total = sum((x * i for i in range(200)), Tensor([0.0]))
+    assert total.sum().gradient(x)[0].item() == 199 * 100
