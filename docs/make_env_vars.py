@@ -54,9 +54,8 @@ def sections() -> dict[str, list[tuple[str, str]]]:
     """Return heading -> (Python name, environment name) of the context variables, in the order of the settings."""
     found: dict[str, list[tuple[str, str]]] = {}
     heading = ""
-    for comment, python_name, name in re.findall(
-        r'^# (.+)$|^(\w+) = (?:Context|DTypeName|Device)Var\(\s*"(\w+)"', SETTINGS.read_text(encoding="utf-8"), re.MULTILINE
-    ):
+    pattern = r'^# (.+)$|^(\w+) = (?:Context|DTypeName|Device)Var\(\s*"(\w+)"'
+    for comment, python_name, name in re.findall(pattern, SETTINGS.read_text(encoding="utf-8"), re.MULTILINE):
         if comment:
             heading = comment
         else:
