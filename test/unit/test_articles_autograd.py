@@ -343,7 +343,9 @@ def test_devices_are_off_inside_a_function() -> None:
         (stored(1.0) + 1).realize()
 
 
-@pytest.mark.parametrize("options", [{}, {"precompile": True}, {"precompile": True, "precompile_backward": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"precompile": True}, {"precompile": True, "precompile_backward": True}], ids=str
+)
 def test_gradient_through_a_function(options: dict[str, bool]) -> None:
     @function(**options)
     def cubes(x: Tensor) -> Tensor:

@@ -98,7 +98,9 @@ def test_trace_counts_the_hits_of_each_rule() -> None:
 
 def test_context_is_given_to_rules_that_ask() -> None:
     seen: list[UOp] = []
-    graph_rewrite(stored(1.0).uop + 2.0, PatternMatcher([(UPat(Ops.CONST, name="c"), lambda ctx, c: ctx.append(c))]), ctx=seen)
+    graph_rewrite(
+        stored(1.0).uop + 2.0, PatternMatcher([(UPat(Ops.CONST, name="c"), lambda ctx, c: ctx.append(c))]), ctx=seen
+    )
     assert 2.0 in [c.arg for c in seen]
 
 
@@ -273,7 +275,9 @@ def test_what_cannot_be_captured(function: object, text: str) -> None:
         f(x)
 
 
-@pytest.mark.parametrize("other", [lambda: stored(1.0, 2.0, 3.0), lambda: Tensor([1, 2]).realize()], ids=["shape", "dtype"])
+@pytest.mark.parametrize(
+    "other", [lambda: stored(1.0, 2.0, 3.0), lambda: Tensor([1, 2]).realize()], ids=["shape", "dtype"]
+)
 def test_inputs_must_look_the_same(other: object) -> None:
     f = TinyJit(lambda x: (x + 1).realize())
     call_three_times(f, stored(1.0, 2.0))

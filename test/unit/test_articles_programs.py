@@ -211,7 +211,9 @@ def test_dev_chooses_the_device(device: str) -> None:
 
 @pytest.mark.parametrize("device", ["CPU", "PYTHON"])
 def test_the_same_code_gives_the_same_result_on_another_device(device: str) -> None:
-    program = "from tinygrad import Tensor; print((Tensor([[1, 2], [3, 4]]).matmul(Tensor([[5], [6]])).relu() + 1).tolist())"
+    program = (
+        "from tinygrad import Tensor; print((Tensor([[1, 2], [3, 4]]).matmul(Tensor([[5], [6]])).relu() + 1).tolist())"
+    )
     assert python("-c", program, DEV=device).strip() == "[[18], [40]]"
 
 
@@ -282,7 +284,9 @@ def test_timing(capsys: pytest.CaptureFixture[str]) -> None:
     assert timing.et > 0
 
 
-@pytest.mark.parametrize("variables", [{"BEAM": "2"}, {"JITBEAM": "2"}, {"VIZ": "-1"}, {"JIT": "0"}, {"JIT": "2"}], ids=str)
+@pytest.mark.parametrize(
+    "variables", [{"BEAM": "2"}, {"JITBEAM": "2"}, {"VIZ": "-1"}, {"JIT": "0"}, {"JIT": "2"}], ids=str
+)
 def test_switches_do_not_change_results(variables: dict[str, str], tmp_path: Path) -> None:
     program = (
         "from tinygrad import Tensor, TinyJit\n"
