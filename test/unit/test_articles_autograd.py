@@ -1,5 +1,6 @@
-"""What the article on tensors and symbolic differentiation says, name by name: the graph, the gradient table, @function."""
+"""What the article on tensors and symbolic gradients says, name by name: graph, gradient table, @function."""
 
+import itertools
 import weakref
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def stored(*values: float) -> Tensor:
     return Tensor(list(values)).realize()
 
 
-# ---- a thin shell around a node ----------------------------------------------------------------------------------------
+# ---- a thin shell around a node --------------------------------------------------------------------------------------
 
 
 def test_a_tensor_has_three_slots() -> None:
@@ -118,12 +119,12 @@ def test_realize_points_all_live_tensors_at_the_storage() -> None:
     assert z.tolist() == [15.0, 15.0]
 
 
-# ---- operators build graph ---------------------------------------------------------------------------------------------
+# ---- operators build graph -------------------------------------------------------------------------------------------
 
 
 def test_the_chain_of_mixins() -> None:
     chain = [MovementMixin, CreationMixin, ElementwiseMixin, OpMixin, RandMixin]
-    for earlier, later in zip(chain, chain[1:], strict=False):
+    for earlier, later in itertools.pairwise(chain):
         assert issubclass(later, earlier)
     assert issubclass(OpMixin, ReduceMixin)
     for cls in (Tensor, UOp):
@@ -201,7 +202,7 @@ def test_matmul_is_composed() -> None:
     np.testing.assert_allclose(a.dot(b).numpy(), a.numpy() @ b.numpy(), rtol=1e-5)
 
 
-# ---- gradients ---------------------------------------------------------------------------------------------------------
+# ---- gradients -------------------------------------------------------------------------------------------------------
 
 
 def rule(node: UOp, incoming: UOp) -> tuple[UOp | None, ...]:
@@ -225,8 +226,9 @@ def test_the_gradient_table() -> None:
 
 def test_every_differentiable_operation_has_a_rule() -> None:
     x = stored(0.5, 2.0).uop
-    nodes = [x.exp2(), x.log2(), x.sin(), x.sqrt(), x.reciprocal(), x.maximum(1.0), (x < 1).where(x, 0.0), x.pad(((1, 1),)),
-             x.shrink(((0, 1),)), x.flip(0), x.permute(0), x.contiguous(), x.contiguous_backward(), x.detach()]  # fmt: skip
+    nodes = [x.exp2(), x.log2(), x.sin(), x.sqrt(), x.reciprocal(), x.maximum(1.0), (x < 1).where(x, 0.0)]
+    nodes += [x.pad(((1, 1),)), x.shrink(((0, 1),)), x.flip(0), x.permute(0)]
+    nodes += [x.contiguous(), x.contiguous_backward(), x.detach()]
     for node in nodes:
         assert pm_gradient.rewrite(node, ctx=node.const_like(1.0)) is not None, node.op
 
@@ -297,7 +299,7 @@ def test_backward_fuses_like_forward() -> None:
     np.testing.assert_allclose(x.grad.numpy(), np.exp(x.numpy()) * (1 + x.numpy()), rtol=1e-5)
 
 
-# ---- @function ---------------------------------------------------------------------------------------------------------
+# ---- @function -------------------------------------------------------------------------------------------------------
 
 
 def test_function_makes_one_node() -> None:
@@ -387,7 +389,7 @@ def test_function_around_the_call_of_a_model() -> None:
     np.testing.assert_allclose(model.layer.weight.grad.numpy(), wanted.numpy(), rtol=1e-6)
 
 
-# ---- pitfalls ----------------------------------------------------------------------------------------------------------
+# ---- pitfalls --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [3, 2.5])

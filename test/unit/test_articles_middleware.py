@@ -1,4 +1,4 @@
-"""What the article on the layers says: nodes, PatternMatcher, rules of one's own at any stage, TinyJit and its errors."""
+"""What the article on the layers says: nodes, PatternMatcher, own rules at any stage, TinyJit and its errors."""
 
 import re
 
@@ -24,7 +24,7 @@ def times_one(a: Tensor) -> Tensor:
     return Tensor(UOp(Ops.MUL, src=(a.uop, UOp.const(1.0, a.dtype))))
 
 
-# ---- the node ----------------------------------------------------------------------------------------------------------
+# ---- the node --------------------------------------------------------------------------------------------------------
 
 
 def test_a_node_is_op_dtype_src_arg() -> None:
@@ -52,7 +52,7 @@ def test_rewriting_makes_new_nodes() -> None:
     assert new is UOp.variable("x", 0, 10) + 2
 
 
-# ---- PatternMatcher ----------------------------------------------------------------------------------------------------
+# ---- PatternMatcher --------------------------------------------------------------------------------------------------
 
 
 def test_rules_with_nodes_as_patterns() -> None:
@@ -76,9 +76,9 @@ def test_rules_that_never_settle_are_stopped() -> None:
     count = PatternMatcher([(UPat(Ops.CONST, name="c"), lambda c: c.replace(arg=c.arg + 1))])
     divided = UPat(Ops.CDIV, src=(UPat.var("x"), UPat.var("y")))
     swap = PatternMatcher([(divided, lambda x, y: UOp(Ops.CDIV, src=(y, x)))])
-    with Context(REWRITE_STACK_LIMIT=2000), pytest.raises(RuntimeError, match="test_articles_middleware.py"):
+    with Context(REWRITE_STACK_LIMIT=2000), pytest.raises(RuntimeError, match=r"test_articles_middleware\.py"):
         graph_rewrite(UOp.const(0), count)
-    with pytest.raises(RuntimeError, match="test_articles_middleware.py"):
+    with pytest.raises(RuntimeError, match=r"test_articles_middleware\.py"):
         graph_rewrite(UOp(Ops.CDIV, src=(UOp.variable("x", 0, 9), UOp.variable("y", 0, 9))), swap)
 
 
@@ -104,7 +104,7 @@ def test_context_is_given_to_rules_that_ask() -> None:
     assert 2.0 in [c.arg for c in seen]
 
 
-# ---- middleware --------------------------------------------------------------------------------------------------------
+# ---- middleware ------------------------------------------------------------------------------------------------------
 
 
 def test_stages_have_names() -> None:
@@ -152,7 +152,7 @@ def test_wrong_middleware_is_blamed_by_name() -> None:
         (stored(1.0) + 1.25).realize()
 
 
-# ---- TinyJit -----------------------------------------------------------------------------------------------------------
+# ---- TinyJit ---------------------------------------------------------------------------------------------------------
 
 
 def test_train_step_of_the_article() -> None:

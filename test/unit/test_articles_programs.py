@@ -103,7 +103,7 @@ def kernels(output: str) -> list[str]:
     return [name for name in names if name != "copy"]
 
 
-# ---- training loops ----------------------------------------------------------------------------------------------------
+# ---- training loops --------------------------------------------------------------------------------------------------
 
 
 def test_linear_classifier() -> None:
@@ -128,7 +128,7 @@ def test_training_context_restores_itself() -> None:
     assert not Tensor.training
 
 
-# ---- looking into the pipeline -----------------------------------------------------------------------------------------
+# ---- looking into the pipeline ---------------------------------------------------------------------------------------
 
 
 def test_run_lazy(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_operations_are_lazy_until_realize_or_numpy() -> None:
     np.testing.assert_allclose(z.numpy(), ((y.numpy() + x.numpy()) @ w.numpy()).sum(), rtol=1e-5)
 
 
-# ---- devices -----------------------------------------------------------------------------------------------------------
+# ---- devices ---------------------------------------------------------------------------------------------------------
 
 
 def test_default_device() -> None:
@@ -241,7 +241,7 @@ def test_from_blob_shares_memory_with_torch() -> None:
     assert (ours + Tensor(1)).tolist() == [[2, 3], [4, 41]]
 
 
-# ---- TinyJit and timing ------------------------------------------------------------------------------------------------
+# ---- TinyJit and timing ----------------------------------------------------------------------------------------------
 
 
 def test_tinyjit_of_a_forward_pass() -> None:
@@ -298,7 +298,7 @@ def test_switches_do_not_change_results(variables: dict[str, str], tmp_path: Pat
     assert lines == [f"[[1.0, {2.0 * i}], [0.0, 1.0]]" for i in range(4)]
 
 
-# ---- the command lines -------------------------------------------------------------------------------------------------
+# ---- the command lines -----------------------------------------------------------------------------------------------
 
 
 def test_op_tests_run_as_a_program() -> None:
