@@ -183,6 +183,21 @@ def legal_tensor_store(u: UOp) -> bool:
     return u.dtype is dtypes.void and target.dtype is value.dtype and target._shape == value._shape
 
 
+def legal_tensor_index(u: UOp) -> bool:
+    """An INDEX of the tensor graph addresses elements of flat storage by a tensor of integers, with a bool gate."""
+    base, idx, *gate = u.src
+    return (
+        u.dtype is base.dtype
+        and base.ndim == 1
+        and dtypes.is_int(idx.dtype)
+        and [g.dtype for g in gate]
+        in (
+            [],
+            [dtypes.bool],
+        )
+    )
+
+
 def same_dtype(u: UOp) -> bool:
     """The node passes its first source on."""
     return bool(u.src) and u.dtype is u.src[0].dtype
@@ -202,6 +217,7 @@ spec_tensor = spec_shared + PatternMatcher([
     ),
     (UPat(Ops.COPY, name="u"), lambda u: same_dtype(u) and u.dtype not in dtypes.weaks and u.arg is not None),
     (UPat(Ops.STORE, name="u"), legal_tensor_store),
+    (UPat(Ops.INDEX, src=(UPat(), UPat()), allow_any_len=True, name="u"), legal_tensor_index),
     (UPat((Ops.SPECIAL, Ops.RANGE), dtypes.weakint), lambda: True),
     (
         UPat(Ops.FUNCTION, dtypes.void, src=(UPat(Ops.TUPLE),), allow_any_len=True, name="u"),
