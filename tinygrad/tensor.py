@@ -22,6 +22,7 @@ from tinygrad.live import all_tensors, apply_map_to_tensors, buffer_under, live_
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.mixin.hooks import same_shape
 from tinygrad.mixin.rand import RandMixin
+from tinygrad.pending import stale_readers
 from tinygrad.settings import TRAINING, Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -724,9 +725,30 @@ def _schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
     from tinygrad.schedule import create_linear_with_vars
 
     sink = UOp.sink(*dict.fromkeys(t.uop for t in tensors))
+    readers = stale_readers(sink)
+    if readers:
+        sink = UOp.sink(*sink.src, *_own_schedule(readers))
     linear, var_vals, becomes = create_linear_with_vars(sink)
     apply_map_to_tensors(becomes, "realize")
     return linear, var_vals
+
+
+def _own_schedule(readers: list[Tensor]) -> list[UOp]:
+    """Return the nodes to compute along with a write, after computing those that a running capture must not record."""
+    from tinygrad.engine.capturing import capturing
+
+    if capturing:
+        # A replay computes what belongs to the function; what the caller left pending is computed here and now.
+        is_outside = getattr(capturing[-1], "is_outside", lambda _: False)
+        theirs = [t for t in readers if is_outside(t)]
+        if theirs:
+            recorder = capturing.pop()
+            try:
+                Tensor.realize(*theirs)
+            finally:
+                capturing.append(recorder)
+            readers = [t for t in readers if not is_outside(t)]
+    return list(dict.fromkeys(t.uop for t in readers))
 
 
 def _node_of(data: Any, device: Any, dtype: DType | None) -> UOp:

@@ -8,7 +8,8 @@ How:  storages are told apart by who uses them: inputs come with each call, resu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tinygrad.device import Buffer
@@ -30,6 +31,16 @@ class Recorder:
 
     def __init__(self) -> None:
         self.linears: list[tuple[UOp, dict[str, int]]] = []
+        self._outside: dict[int, weakref.ref[Any]] = {}
+
+    def note_outside(self, tensors: Iterable[Any]) -> None:
+        """Remember tensors that were pending before the function was called: they belong to the caller."""
+        self._outside = {id(t): weakref.ref(t) for t in tensors}
+
+    def is_outside(self, tensor: Any) -> bool:
+        """Return whether a tensor was left pending by the caller."""
+        ref = self._outside.get(id(tensor))
+        return ref is not None and ref() is tensor
 
     def add_linear(self, linear: UOp, var_vals: Mapping[str, int]) -> None:
         """Note a schedule."""

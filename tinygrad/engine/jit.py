@@ -22,6 +22,7 @@ from tinygrad.engine.capturing import capturing
 from tinygrad.engine.graph import GraphException, GraphRunner, MultiGraphRunner
 from tinygrad.engine.realize import run_linear
 from tinygrad.helpers import getenv
+from tinygrad.live import live_tensors
 from tinygrad.mixin.rand import random_state
 from tinygrad.settings import BEAM, JIT, Context
 from tinygrad.tensor import Tensor
@@ -202,6 +203,7 @@ class TinyJit(Generic[P, R]):
     def _record(self, recorder: Recorder, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function with its schedules going to the recorder."""
         assert self.fxn is not None
+        recorder.note_outside(t for t in live_tensors() if t._is_pending())
         capturing.append(recorder)
         try:
             result = self._call_on_copies(arguments, args, kwargs)

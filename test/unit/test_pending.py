@@ -1,0 +1,60 @@
+"""What was written down before a write reads the state before it, whenever it is computed."""
+
+from __future__ import annotations
+
+from tinygrad import Context, Tensor, TinyJit, nn
+
+
+def stored(*values: float) -> Tensor:
+    return Tensor(list(values)).contiguous().realize()
+
+
+def test_pending_reader_keeps_the_old_value() -> None:
+    w = stored(1.0, 2.0)
+    y = w * 10
+    w.assign(w + 1).realize()
+    assert y.tolist() == [10.0, 20.0]
+    assert w.tolist() == [2.0, 3.0]
+
+
+def test_reader_of_old_and_new_state() -> None:
+    x = stored(0.0, 1.0, 2.0, 3.0)
+    old = x * 2
+    x.assign(x.flip(0))
+    assert (x + old).tolist() == [3.0, 4.0, 5.0, 6.0]
+
+
+def test_several_writes_and_readers_between_them() -> None:
+    w = stored(1.0)
+    readers = []
+    for _ in range(4):
+        readers.append(w * 1)
+        w.assign(w * 2)
+    w.realize()
+    assert [r.item() for r in readers] == [1.0, 2.0, 4.0, 8.0]
+    assert w.item() == 16.0
+
+
+def test_pending_reader_inside_and_outside_a_jit() -> None:
+    w = stored(1.0)
+    outside = w * 100
+
+    @TinyJit
+    def step() -> Tensor:
+        seen = w * 3
+        w.assign(w + 1).realize()
+        return seen
+
+    assert [step().item() for _ in range(5)] == [3.0, 6.0, 9.0, 12.0, 15.0]
+    assert outside.item() == 100.0
+
+
+def test_loss_read_after_the_step_is_the_loss_before_it() -> None:
+    weight = stored(3.0)
+    optimizer = nn.optim.SGD([weight], lr=0.5)
+    with Context(TRAINING=1):
+        for expected in (9.0, 0.0, 0.0):
+            optimizer.zero_grad()
+            loss = (weight * weight).sum().backward()
+            optimizer.step()
+            assert loss.item() == expected

@@ -1,0 +1,62 @@
+"""Pending tensors that read storage which is about to be overwritten.
+
+In:   the nodes that a realize will compute.
+Out:  the live tensors whose values would change silently if they were computed only afterwards.
+Why:  ``y = w * 10; w.assign(w + 1).realize(); y.tolist()`` must show ten times the old w: what was written down before a
+      write reads the state before it. Such tensors are computed together with the write; the scheduler orders them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tinygrad.live import live_tensors, storage_under
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+if TYPE_CHECKING:
+    from tinygrad.tensor import Tensor
+
+
+def final_states(sink: UOp) -> dict[UOp, UOp]:
+    """Return for each BUFFER that the graph writes the state of it after all writes of the graph."""
+    final: dict[UOp, UOp] = {}
+    if not sink.op_in_backward_slice_with_self(Ops.STORE):
+        return final
+    for u in sink.toposort(enter_calls=False):
+        # Later states stand on earlier ones, so in dependency order the last one of a chain comes last.
+        if u.op is Ops.AFTER and not u.is_bound_var:
+            final[u.without_after] = u
+    return final
+
+
+def stale_readers(sink: UOp) -> list[Tensor]:
+    """Return live, pending tensors that read an earlier state of storage which ``sink`` writes."""
+    final = final_states(sink)
+    if not final:
+        return []
+    planned = set(sink.src)
+    newest = set(final.values())
+    stale: dict[UOp, bool] = {u: False for u in newest}
+    found: list[Tensor] = []
+    for tensor in live_tensors():
+        uop = tensor.uop
+        if uop in planned or uop.is_virtual or storage_under(uop).op is Ops.BUFFER:
+            continue
+        if _is_stale(uop, final, stale):
+            found.append(tensor)
+    return found
+
+
+def _is_stale(root: UOp, final: dict[UOp, UOp], stale: dict[UOp, bool]) -> bool:
+    for u in root.toposort(gate=lambda node: node not in stale, enter_calls=False):
+        if u.op is Ops.BUFFER:
+            stale[u] = u in final
+        elif u.op is Ops.STORE:
+            # The storage under a target is not read: what counts is the value written into it.
+            stale[u] = any(stale.get(s, False) for s in u.src[1:])
+        elif u.op is Ops.AFTER and u.without_after not in final:
+            stale[u] = any(stale.get(s, False) for s in u.src[1:])
+        else:
+            stale[u] = any(stale.get(s, False) for s in u.src)
+    return stale[root]
