@@ -111,55 +111,47 @@ class _Blocks:
         self.loops = loops = _Loops(nodes)
         self.number = number
         self.parent = {r: loops.parent(r) for r in loops.ranges}
-        self.items: dict[UOp | None, list[UOp]] = {r: [] for r in loops.ranges}
-        self.items[None] = []
-        self.ends: dict[UOp, int] = {}
-        self.place: dict[UOp, UOp | None] = {}
+        self.items: dict[UOp | None, list[UOp]] = {None: [], **{r: [] for r in loops.ranges}}
+        self.before: dict[UOp, set[UOp]] = {}
+        ends: dict[UOp, int] = {}
+        # For every node: the item that stands for it, and the body that this item is in. An END is stood for by its loop.
+        item: dict[UOp, UOp] = {}
+        place: dict[UOp, UOp | None] = {}
         for u in nodes:
-            if u.op is Ops.RANGE:
-                self.place[u] = u
-            elif u.op is not Ops.SINK:
-                self.place[u] = loops.deepest(u)
-            if u.op is Ops.END:
-                for r in u.src[1:]:
-                    self.ends[r] = max(self.ends.get(r, -1), number[u])
-        for u in nodes:
-            if u.op is Ops.RANGE:
+            op = u.op
+            if op is Ops.RANGE:
+                item[u], place[u] = u, self.parent[u]
                 self.items[self.parent[u]].append(u)
-            elif u.op is Ops.END or u.op is Ops.SINK:
+            elif op is Ops.END:
+                loop = min(u.src[1:], key=lambda r: loops.above[r].bit_count())
+                item[u], place[u] = loop, self.parent[loop]
+                for r in u.src[1:]:
+                    ends[r] = max(ends.get(r, -1), number[u])
+            elif op is Ops.SINK:
                 continue
             else:
-                self.items[self.place[u]].append(u)
-        self.before: dict[UOp, set[UOp]] = {}
-        for u in nodes:
-            if u.op is not Ops.SINK:
-                self._edges(u)
+                item[u], place[u] = u, loops.deepest(u)
+                self.items[place[u]].append(u)
+            self._edges(u, item, place)
+        self.keys = {u: _key(u, number) if u.op is not Ops.RANGE else (3, ends.get(u, number[u]), 0) for u in item}
 
-    def _item(self, u: UOp) -> tuple[UOp, UOp | None]:
-        """Return the item that stands for ``u`` and the block that it is in; an END is stood for by its loop."""
-        if u.op is Ops.END:
-            loop = min(u.src[1:], key=lambda r: self.loops.above[r].bit_count())
-            return loop, self.parent[loop]
-        return u, self.parent[u] if u.op is Ops.RANGE else self.place[u]
-
-    def _edges(self, u: UOp) -> None:
+    def _edges(self, u: UOp, item: dict[UOp, UOp], place: dict[UOp, UOp | None]) -> None:
+        before = self.before
         for s in u.src:
             if s.op is Ops.RANGE:
                 continue  # who reads a loop variable is inside the loop, or closes it
-            first, block = self._item(s)
-            second, place = self._item(u)
-            while place is not block and place is not None:
-                second, place = place, self.parent[place]
-            if place is block and first is not second:
-                self.before.setdefault(second, set()).add(first)
-            elif place is not block and u.op is not Ops.END:
+            first, block = item[s], place[s]
+            second, at = item[u], place[u]
+            while at is not block and at is not None:
+                second, at = at, self.parent[at]
+            if at is block:
+                if first is not second:
+                    if second in before:
+                        before[second].add(first)
+                    else:
+                        before[second] = {first}
+            elif u.op is not Ops.END:
                 raise RuntimeError(f"linearize: {s.op} is read outside of the loop that computes it, by {u.op}")
-
-    def key(self, item: UOp) -> tuple[int, int, int]:
-        """Return the sort key of an item: loops stand where their END is."""
-        if item.op is Ops.RANGE:
-            return (3, self.ends.get(item, self.number[item]), 0)
-        return _key(item, self.number)
 
     def ordered(self, block: UOp | None) -> list[UOp]:
         """Return the items of a loop body in program order."""
@@ -169,7 +161,7 @@ class _Blocks:
         for item in items:
             for first in self.before.get(item, ()):
                 users.setdefault(first, []).append(item)
-        ready = [(self.key(item), i, item) for i, item in enumerate(items) if not missing[item]]
+        ready = [(self.keys[item], i, item) for i, item in enumerate(items) if not missing[item]]
         heapq.heapify(ready)
         out = []
         while ready:
@@ -178,7 +170,7 @@ class _Blocks:
             for user in users.get(item, ()):
                 missing[user] -= 1
                 if not missing[user]:
-                    heapq.heappush(ready, (self.key(user), len(items) + i, user))
+                    heapq.heappush(ready, (self.keys[user], i, user))
         if len(out) != len(items):
             raise RuntimeError(f"linearize: {len(items) - len(out)} nodes wait for each other in a cycle")
         return out

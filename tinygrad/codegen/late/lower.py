@@ -12,26 +12,45 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tinygrad.codegen.late.affine import affine, is_sum
 from tinygrad.codegen.late.values import Values
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import AxisType, Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import ParamArg, UOp
 
 COPY_TYPES = frozenset({AxisType.UPCAST, AxisType.UNROLL})
 GRID_TYPES = frozenset({AxisType.GLOBAL, AxisType.LOCAL, AxisType.GROUP_REDUCE, AxisType.WARP})
 Combo = tuple[int, ...]
 EFFECTS = frozenset({Ops.STORE, Ops.END, Ops.BARRIER})
-MEMORY = frozenset({Ops.PARAM, Ops.BUFFER, Ops.AFTER})
+MANY_SINGLES = 64  # lanes that are stored one by one before they go through scratch memory
 
 
 def is_memory(u: UOp) -> bool:
     """Whether ``u`` is storage (possibly ordered after something)."""
     base = u.without_after
     return base.op is Ops.BUFFER or (base.op is Ops.PARAM and base.arg.addrspace is not AddrSpace.ALU)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """One copy of a store: where its lanes go and what they hold."""
+
+    memory: UOp
+    value: UOp
+    gate: UOp | None
+    scalars: list[tuple[int, UOp]]
+    const: int
+    step: int
+    vectors: list[tuple[int, UOp]]
+    lanes: int
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether the lanes lie apart at a constant distance."""
+        return self.lanes > 1 and self.step not in (0, 1) and not self.vectors
 
 
 class Lowering:
@@ -234,6 +253,8 @@ class Lowering:
             self.vals[u] = self._end(u)
         elif op is Ops.PARAM or op is Ops.BUFFER:
             self.vals[u] = {(): self._storage(u)}
+        elif op is Ops.STORE:
+            self.vals[u] = self._stores(u)
         elif op is Ops.REDUCE:
             raise RuntimeError("lower: REDUCE was not lowered before its users")
         else:
@@ -246,8 +267,6 @@ class Lowering:
             return self._load
         if u.op is Ops.LOAD:
             return lambda _, cps, combo: self._load(u.src[0], cps, combo) if u.src[0].op is Ops.INDEX else self._plain(u, cps, combo)
-        if u.op is Ops.STORE:
-            return self._store
         if is_sum(u):
             return self._sum
         if u.op is Ops.CONST:
@@ -414,35 +433,77 @@ class Lowering:
             values.width[made] = n
         return made
 
-    def _store(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
+    def _stores(self, u: UOp) -> dict[Combo, UOp]:
+        """Lower all copies of a STORE."""
+        cps = self.copies(u)
+        if u.src[0].op is not Ops.INDEX:
+            return {combo: self._store_register(u, cps, combo) for combo in self.combos(cps)}
+        targets = {combo: self._target(u, cps, combo) for combo in self.combos(cps)}
+        if sum(t.lanes for t in targets.values() if t.is_strided) >= MANY_SINGLES and all(
+            t.is_strided and t.gate is None for t in targets.values()
+        ):
+            end = self._staged(list(targets.values()))
+            return dict.fromkeys(targets, end)
+        return {combo: self._store(t) for combo, t in targets.items()}
+
+    def _store_register(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
+        return self._made_store(
+            UOp(Ops.STORE, dtypes.void, (self.fetch(u.src[0], cps, combo), self.fetch(u.src[1], cps, combo)))
+        )
+
+    def _target(self, u: UOp, cps: Combo, combo: Combo) -> _Target:
         target, value = u.src[0], self.fetch(u.src[1], cps, combo)
-        if target.op is not Ops.INDEX:
-            return self._made_store(UOp(Ops.STORE, dtypes.void, (self.fetch(target, cps, combo), value)))
         memory = self.fetch(target.src[0], cps, combo)
-        if memory.without_after.arg.addrspace is AddrSpace.REG:
-            return self._made_store(UOp(Ops.STORE, dtypes.void, (memory, value)))
         gate = self._gate(target, cps, combo)
         if len(u.src) > 2:
             extra = self.fetch(u.src[2], cps, combo)
             gate = extra if gate is None else self.values.alu(Ops.AND, dtypes.bool, (gate, extra))
-        scalars, const, step, vectors = self._terms(target.src[1], cps, combo)
-        values, width = self.values, self.values.width
-        n = max(width.get(value, 1), width.get(gate, 1) if gate is not None else 1, self.lanes(target))
+        width = self.values.width
+        lanes = max(width.get(value, 1), width.get(gate, 1) if gate is not None else 1, self.lanes(target))
+        return _Target(memory, value, gate, *self._terms(target.src[1], cps, combo), lanes)
+
+    def _store(self, t: _Target) -> UOp:
+        values, n = self.values, t.lanes
+        if t.memory.without_after.arg.addrspace is AddrSpace.REG:
+            return self._made_store(UOp(Ops.STORE, dtypes.void, (t.memory, t.value)))
         if n == 1:
-            return self._put(memory, self._base(scalars, const), value, gate)
-        value, gate = values.splat(value, n), None if gate is None else values.splat(gate, n)
-        if step == 1 and not vectors:
-            return self._put(memory, self._base(scalars, const), value, gate)
-        if vectors or not step:
-            places = values.splat(self._vector_sum(scalars, const, step, vectors, n), n)
-            return self._put(memory, places, value, gate)
+            return self._put(t.memory, self._base(t.scalars, t.const), t.value, t.gate)
+        value, gate = values.splat(t.value, n), None if t.gate is None else values.splat(t.gate, n)
+        if t.step == 1 and not t.vectors:
+            return self._put(t.memory, self._base(t.scalars, t.const), value, gate)
+        if not t.is_strided:
+            places = values.splat(self._vector_sum(t.scalars, t.const, t.step, t.vectors, n), n)
+            return self._put(t.memory, places, value, gate)
         singles = []
         for i in range(n):
             lane_gate = None if gate is None else values.lane(gate, i)
-            if lane_gate is None or lane_gate.op is not Ops.CONST or lane_gate.arg:
-                place = self._base(scalars, const + step * i)
-                singles.append(self._put(memory, place, values.lane(value, i), None if lane_gate is None or lane_gate.op is Ops.CONST else lane_gate))
+            if lane_gate is not None and lane_gate.op is Ops.CONST:
+                if not lane_gate.arg:
+                    continue
+                lane_gate = None
+            singles.append(self._put(t.memory, self._base(t.scalars, t.const + t.step * i), values.lane(value, i), lane_gate))
         return UOp.group(*singles)
+
+    def _staged(self, targets: list[_Target]) -> UOp:
+        """Store many vectors whose lanes lie apart: through scratch memory, in a loop over the lanes.
+
+        Storing lane by lane would make most of the kernel's code, and of the time to compile it.
+        """
+        values, n, dtype = self.values, targets[0].lanes, targets[0].memory.dtype
+        arg = ParamArg(next(self.slots), dtype, (len(targets) * n,), addrspace=AddrSpace.LOCAL)
+        scratch = UOp(Ops.BUFFER, dtype, (), arg)
+        inside = {r for t in targets for v in (t.value, *(s for _, s in t.scalars)) for r in v.ranges}
+        written = [
+            self._put(scratch.after(*inside), values.index(i * n), values.splat(t.value, n), None)
+            for i, t in enumerate(targets)
+        ]
+        lane = UOp(Ops.RANGE, values.index_dtype, (values.index(n), *inside), (next(self.loop_ids), AxisType.LOOP))
+        ready = scratch.after(UOp.group(*written), lane)
+        stores = []
+        for i, t in enumerate(targets):
+            part = UOp(Ops.LOAD, dtype, (UOp(Ops.INDEX, dtype, (ready, self._base([(1, lane)], i * n))),))
+            stores.append(self._put(t.memory, self._base([*t.scalars, (t.step, lane)], t.const), part, None))
+        return UOp(Ops.END, dtypes.void, (UOp.group(*stores), lane))
 
     def _put(self, memory: UOp, idx: UOp, value: UOp, gate: UOp | None) -> UOp:
         src = (UOp(Ops.INDEX, memory.dtype, (memory, idx)), value)
