@@ -63,6 +63,13 @@ def test_shared_elementwise_is_computed_twice_not_stored() -> None:
     assert len(kernels((y * 2).reshape(32, 32).sum(axis=1), y.reshape(32, 32).permute(1, 0).contiguous())) == 2
 
 
+def test_pooling_that_feeds_a_convolution_is_stored() -> None:
+    x, w = storage(1, 8, 16, 16), storage(16, 8, 3, 3)
+    pooled = (x * 2 + 1).max_pool2d((2, 2))
+    calls = kernels(pooled.conv2d(w))
+    assert all(len([u for u in c.src[0].toposort() if u.op is Ops.REDUCE]) <= 1 for c in calls), "pooled anew for each tap"
+
+
 def test_siblings_share_a_kernel() -> None:
     p, g, m = storage(1000), storage(1000), storage(1000)
     new_m = m * 0.9 + g

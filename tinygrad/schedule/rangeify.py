@@ -122,8 +122,10 @@ class Rangeify:
             u = factor
             while u.op in GroupOp.Movement and u.op is not Ops.PAD:
                 u = u.src[0]
-            if is_stored(u) or u.op in (Ops.CONST, Ops.SPECIAL, Ops.COPY, Ops.CONTIGUOUS, Ops.REDUCE) or u.device is None:
+            if is_stored(u) or u.op in (Ops.CONST, Ops.SPECIAL, Ops.COPY, Ops.CONTIGUOUS) or u.device is None:
                 continue
+            if u.op is Ops.REDUCE and not is_tiny_reduce(u):
+                continue  # it is decided elsewhere; a tiny one, such as a 2x2 pooling, is elementwise code
             size = numel(u)
             if size and size * 4 <= full and worth_storing_operand(self.costs[u], full / size):
                 self.must[u] = None
