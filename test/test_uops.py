@@ -92,6 +92,20 @@ def test_infix() -> None:
     assert ((a + b) * (a + 1)).render(simplify=False) == "((a+b)*(a+1))"
 
 
+def test_integer_helpers() -> None:
+    a, b = UOp.variable("a", 0, 10), UOp.variable("b", 0, 8, multiple_of=4)
+    assert ((a * 6 + 4).const_factor(), b.const_factor(), (a + 1).const_factor()) == (2, 4, 1)
+    assert (a * 6 + 4).divides(2) is (a * 3 + 2).simplify()
+    assert (a * 6 + 4).divides(3) is None
+    assert (a * b * 2).divide_exact(b) is (a * 2).simplify()
+    assert (a * b + 1).divide_exact(b) is None
+    assert UOp.gcd(a * 6, a * 4 + 8) is UOp.const(2)
+    assert (a + 5).pop_const() == (a, 5)
+    assert a.pop_const(Ops.MUL) == (a, 1)
+    assert UOp.variable("c", 0, 300).overflows(dtypes.uint8)
+    assert not a.overflows(dtypes.uint8)
+
+
 def test_deep_graphs_need_no_recursion() -> None:
     x = a = UOp.variable("a", 0, 1)
     for _ in range(30_000):

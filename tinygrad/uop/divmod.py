@@ -175,7 +175,7 @@ def _join(mod: UOp, terms: Terms, mods: list[UOp]) -> tuple[Terms, int] | None:
 # ---- symbolic divisors -----------------------------------------------------------------------------------------------
 
 
-def _split_by(x: UOp, d: UOp) -> tuple[Terms, int, Terms, int]:
+def split_by(x: UOp, d: UOp) -> tuple[Terms, int, Terms, int]:
     """Write x = quotient * d + rest, as far as d is a visible factor; returns both sums."""
     (divisor, unit), terms = linear(d), linear(x)
     quotient: Terms = {}
@@ -211,7 +211,7 @@ def _symbolic(u: UOp, d: UOp) -> UOp | None:
 
     if d.vmin <= 0:
         return None
-    quotient, number, rest, constant = _split_by(u.src[0], d)
+    quotient, number, rest, constant = split_by(u.src[0], d)
     below = surely_below(rest, constant, d)
     if u.op is Ops.FLOORMOD:
         return build(rest, constant) if below else UOp(u.op, u.dtype, (build(rest, constant), d))

@@ -19,6 +19,7 @@ from tinygrad.errors import DTypeError, ShapeError
 from tinygrad.mixin.rand import RandMixin
 from tinygrad.uop import AxisType, GroupOp, Ops
 from tinygrad.uop.infer import broadcast_shape, device_from_uop, dtype_from_uop, shape_from_uop
+from tinygrad.uop.integer import IntegerMethods
 from tinygrad.uop.records import CallInfo, KernelInfo, ParamArg, ProgramInfo
 from tinygrad.uop.sint import (
     resolve,
@@ -77,14 +78,14 @@ def derive(u: UOp, slot: str, rule: Callable[[UOp], Any]) -> Any:
     return getattr(u, slot)
 
 
-class UOp(RandMixin):
+class UOp(IntegerMethods, RandMixin):
     """A node: ``op`` applied to ``src`` with the parameter ``arg``, giving a value of type ``dtype``.
 
     ``tag`` is a free mark that makes otherwise equal nodes different. ``==`` is identity; ``!=`` builds a CMPNE node.
     """
 
     __slots__ = (
-        "__weakref__", "_bounds", "_device_", "_key", "_ops_below", "_ranges", "_rewrites", "_shape_", "_simplified",
+        "__weakref__", "_bounds", "_device_", "_footprint", "_key", "_ops_below", "_ranges", "_rewrites", "_shape_", "_simplified",
         "arg", "dtype", "op", "src", "tag",
     )  # fmt: skip
     op: Ops
@@ -351,6 +352,19 @@ class UOp(RandMixin):
             return self._ops_below
         except AttributeError:
             return derive(self, "_ops_below", _ops_below)
+
+    @property
+    def footprint(self) -> int:
+        """Bit set of the nodes of this graph, each hashed to one bit: a node whose bit is missing is not in it."""
+        try:
+            return self._footprint
+        except AttributeError:
+            return derive(self, "_footprint", _footprint)
+
+    @property
+    def footprint_bit(self) -> int:
+        """The bit that stands for this node in the footprint of graphs."""
+        return 1 << (hash(self) & 2047)
 
     @property
     def ranges(self) -> dict[UOp, None]:
@@ -935,6 +949,13 @@ def _cast_const(value: Any, dtype: DType) -> Any:
     return value
 
 
+def _footprint(u: UOp) -> int:
+    bits = u.footprint_bit
+    for s in u.src:
+        bits |= s._footprint
+    return bits
+
+
 def _ops_below(u: UOp) -> int:
     bits = 1 << u.op
     for s in u.src:
@@ -1014,14 +1035,15 @@ Variable: TypeAlias = UOp
 
 from tinygrad.uop.alu import exec_alu, python_alu  # noqa: E402 - these modules need the class above
 from tinygrad.uop.bounds import vmin_vmax  # noqa: E402
-from tinygrad.uop.rewrite import graph_rewrite, rewrite_group  # noqa: E402
+from tinygrad.uop.render import multirange_str, range_str  # noqa: E402
+from tinygrad.uop.rewrite import BottomUpGate, graph_rewrite, rewrite_group  # noqa: E402
 from tinygrad.uop.matcher import PatternMatcher, TrackedPatternMatcher  # noqa: E402
 from tinygrad.uop.upat import UPat  # noqa: E402
 
 __all__ = [
-    "AddrSpace", "AxisType", "CallInfo", "GroupOp", "Invalid", "KernelInfo", "Ops", "ParamArg", "PatternMatcher",
-    "ProgramInfo", "ShapeError", "UOp", "UPat", "Variable", "broadcast_axes", "buffers",
-    "consumer_map_from_toposort", "dtypes", "exec_alu", "graph_rewrite", "identity_element", "python_alu", "resolve",
-    "rewrite_group", "sint", "sint_simplify", "sint_to_uop", "smax", "smin", "srender", "ssimplify", "sym_infer",
+    "AddrSpace", "AxisType", "BottomUpGate", "CallInfo", "GroupOp", "Invalid", "KernelInfo", "Ops", "ParamArg", "PatternMatcher",
+    "ProgramInfo", "ShapeError", "TrackedPatternMatcher", "UOp", "UPat", "Variable", "broadcast_axes", "buffers",
+    "consumer_map_from_toposort", "dtypes", "exec_alu", "graph_rewrite", "identity_element", "multirange_str", "python_alu",
+    "range_str", "resolve", "rewrite_group", "sint", "sint_simplify", "sint_to_uop", "smax", "smin", "srender", "ssimplify", "sym_infer",
     "to_max_shape",
 ]  # fmt: skip
