@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.codegen.kernel_record import record_kernel
 from tinygrad.codegen.late.linearizer import linearize
 from tinygrad.codegen.late.lower import Lowering
 from tinygrad.codegen.program_cache import load_program, save_program
@@ -167,6 +168,7 @@ def to_program(ast: UOp, renderer: Renderer) -> UOp:
         if found is None:
             found = do_to_program(ast, renderer)
             save_program(ast, found, renderer, switches)
+        record_kernel(ast, found, renderer)
         with _lock:
             found = to_program_cache.setdefault(key, found)
     return found
