@@ -211,13 +211,13 @@ def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "") -> None:
         return
     mask = 0
     for node in becomes:
-        mask |= 1 << node.op
+        mask |= node.footprint_bit
     affected: list[Tensor] = []
     for tensor in live_tensors():
         uop = tensor.uop
         if uop in becomes:
             point(tensor, becomes[uop])
-        elif uop.ops_below & mask:
+        elif uop.footprint & mask and uop.op is not Ops.BUFFER:
             affected.append(tensor)
     if affected:
         _substitute_all(affected, becomes)

@@ -21,7 +21,7 @@ from tinygrad.helpers import all_int, prod
 from tinygrad.live import all_tensors, apply_map_to_tensors, buffer_under, live_tensors, new_storage, noticed, register, storage_under, write_view
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.mixin.hooks import same_shape
-from tinygrad.mixin.rand import RandMixin
+from tinygrad.mixin.rand import RandMixin, random_state
 from tinygrad.pending import stale_readers
 from tinygrad.settings import TRAINING, Context
 from tinygrad.uop import Ops
@@ -725,12 +725,26 @@ def _schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
     from tinygrad.schedule import create_linear_with_vars
 
     sink = UOp.sink(*dict.fromkeys(t.uop for t in tensors))
+    sink = UOp.sink(*sink.src, *_random_states_with(sink))
     readers = stale_readers(sink)
     if readers:
         sink = UOp.sink(*sink.src, *_own_schedule(readers))
     linear, var_vals, becomes = create_linear_with_vars(sink)
     apply_map_to_tensors(becomes, "realize")
     return linear, var_vals
+
+
+def _random_states_with(sink: UOp) -> list[UOp]:
+    """Return the pending states of the random generators that the graph uses.
+
+    Every draw stands on the one before. Advancing the state to the end at once keeps the graphs of later draws short.
+    """
+    pending = [t.uop for t in random_state() if t._is_pending() and t.uop not in sink.src]
+    if not pending or not sink.op_in_backward_slice_with_self(Ops.AFTER):
+        return []
+    used = {u.without_after for u in sink.toposort() if u.op is Ops.AFTER}
+    states = [t.uop for t in random_state() if t._is_pending()]
+    return [u for u in states if u in pending] if any(buffer_under(u) in used for u in states) else []
 
 
 def _own_schedule(readers: list[Tensor]) -> list[UOp]:

@@ -51,15 +51,15 @@ def test_backward_fills_parameters_and_intermediates() -> None:
 
 
 def test_backward_twice_adds() -> None:
-    x = Tensor([1.0, 2.0])
+    x, w = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
     for _ in range(2):
-        (x * 3).sum().backward()
-    assert x.grad.tolist() == [6.0, 6.0]
+        (x * w).sum().backward()
+    assert x.grad.tolist() == [6.0, 8.0]
     x.grad.realize()
     grad = x.grad
-    (x * 3).sum().backward()
+    (x * w).sum().backward()
     assert x.grad is grad, "a realized gradient keeps its storage"
-    assert x.grad.tolist() == [9.0, 9.0]
+    assert x.grad.tolist() == [9.0, 12.0]
 
 
 def test_gradient_does_not_touch_grad() -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # On bool, sum and product are the logical operations (numpy does the same).
 _BOOL_OPS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
+_PLAIN_NUMBERS = frozenset({bool, int, float})
+_SMALL = 1 << 31  # integers below take the dtype of an integer operand; larger ones may widen it
 _MAX_CHAIN = 16  # largest integer exponent that is multiplied out; beyond it the rounding errors add up
 
 
@@ -46,6 +48,11 @@ class ElementwiseMixin(CreationMixin, UnaryMixin, ActivationMixin):
         Raises:
             ShapeError: The shapes do not broadcast.
         """
+        kind = type(x)
+        if kind in _PLAIN_NUMBERS and (self.dtype.kind == "float" or (kind is int and self.dtype.kind != "bool" and -_SMALL < x < _SMALL)):
+            # The common case, in one step: the number takes this dtype.
+            number = self.const(x, self.dtype)
+            return (number, self) if reverse else (self, number)
         lhs, rhs = self, self.ufix(x)
         if lhs.dtype is not rhs.dtype:
             common = least_upper_dtype(lhs.dtype, rhs.dtype)
