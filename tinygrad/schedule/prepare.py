@@ -122,7 +122,13 @@ def clean(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 def prepare(sink: UOp) -> UOp:
     """Return the graph ready for kernels to be cut from it."""
-    return rebuild(inline_functions(sink), clean)
+    tidy = rebuild(inline_functions(sink), clean)
+    # A result on a device that turned out to be constant is still wanted there.
+    roots = (
+        UOp(Ops.COPY, new.dtype, (new,), old.device) if old.device is not None and new.device is None else new
+        for old, new in zip(sink.src, tidy.src, strict=True)
+    )
+    return tidy.replace(src=tuple(roots))
 
 
 def numel(u: UOp) -> int:

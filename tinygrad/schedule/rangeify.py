@@ -78,6 +78,8 @@ class Rangeify:
             u = u.src[0]
         if u.op is Ops.CONTIGUOUS and u.src[0].op not in GroupOp.Movement and u.src[0].base.op is not Ops.CONST:
             u = u.src[0]
+        if fills(u):
+            return u
         is_view = is_stored(u) or u.op is Ops.COPY or self.resizes(u) or u.contiguous_view() is not None
         return None if is_view else u
 
@@ -94,7 +96,7 @@ class Rangeify:
                 case Ops.CONTIGUOUS:
                     self.add_must(self.needs_storage(u))
                 case Ops.COPY:
-                    self.add_must(self.needs_storage(u.src[0]))
+                    self.add_must(u if fills(u) else self.needs_storage(u.src[0]))
                 case Ops.BITCAST if u.src[0].dtype.itemsize != u.dtype.itemsize:
                     self.add_must(self.needs_storage(u.src[0]))
                 case Ops.CALL:
@@ -211,7 +213,7 @@ class Rangeify:
         for u in reversed(self.order):
             if u.op is Ops.STORE and not u.src[0].is_variable and runs_kernels(u.src[0].device):
                 self.open_kernel(u, u.src[1].shape)
-            elif u._shape is None or is_stored(u) or u.op in (Ops.CONST, Ops.SPECIAL, Ops.COPY):
+            elif u._shape is None or is_stored(u) or u.op in (Ops.CONST, Ops.SPECIAL) or (u.op is Ops.COPY and not fills(u)):
                 continue
             elif self.decide(u):
                 self.open_kernel(u, u.shape)
@@ -278,7 +280,7 @@ class Rangeify:
             self.reduce_ranges[request] = tuple(r for r in fresh if r.op is Ops.RANGE)
             at = dict(zip(axes, fresh, strict=True))
             return [(u.src[0], tuple(at.get(i, x) for i, x in enumerate(idxs)), gate)]
-        if u.op in GroupOp.Elementwise or u.op is Ops.CONTIGUOUS:
+        if u.op in GroupOp.Elementwise or u.op is Ops.CONTIGUOUS or u.op is Ops.COPY:
             return [(s, aligned(s, u.shape, idxs), gate) for s in u.src]
         raise RuntimeError(f"schedule: {u.op} cannot be part of a kernel; this is a bug of the scheduler\n{u}")
 
@@ -360,7 +362,7 @@ class Rangeify:
             if srcs[0].op is Ops.INDEX:
                 return srcs[0]
             return UOp(Ops.WHERE, u.dtype, (valid, srcs[0], UOp.const(0, u.dtype)))
-        if u.op in GroupOp.Movement or u.op is Ops.CONTIGUOUS:
+        if u.op in GroupOp.Movement or u.op is Ops.CONTIGUOUS or u.op is Ops.COPY:
             return srcs[0]
         if u.op is Ops.REDUCE:
             ranges = self.reduce_ranges[request]
@@ -438,7 +440,7 @@ class Rangeify:
         kernels: list[Kernel] = []
         for u in self.order:
             made: Kernel | None = None
-            if u.op is Ops.COPY:
+            if u.op is Ops.COPY and not fills(u):
                 made = Kernel("copy", u.arg, args=[self.stand_in(u), self.view_stand_in(u.src[0])], writes=[u])
             elif u.op is Ops.CALL:
                 args = [self.view_stand_in(s) for s in u.src[1:]]
@@ -482,6 +484,11 @@ class Rangeify:
         if not is_stored(base):
             raise RuntimeError(f"store: the target must be storage or a view of it, got {base.op}; call .contiguous() first")
         return self.leaves[self.stand_in(base.without_after)].storage
+
+
+def fills(u: UOp) -> bool:
+    """Return whether a COPY gives a value without a device (constants, arange) a place: a kernel computes it there."""
+    return u.op is Ops.COPY and u.src[0].device is None
 
 
 def aligned(s: UOp, shape: tuple[Any, ...], idxs: Idxs) -> Idxs:
