@@ -17,7 +17,7 @@ ORDER = [
     ("op names", "uop"),
     ("mixin", "mixin.*"),
     ("uop", "uop.*"),
-    ("frontend storage", "construct live"),
+    ("frontend storage", "construct live pending"),
     ("middleware", "middleware"),
     ("schedule", "schedule.*"),
     ("codegen", "codegen.*"),

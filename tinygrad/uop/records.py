@@ -7,15 +7,23 @@ Out:  ParamArg (storage), KernelInfo and ProgramInfo (kernels), CallInfo (calls)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tinygrad.dtype import AddrSpace, DType
 from tinygrad.uop import AxisType
 
 
-@dataclass(frozen=True)
-class ParamArg:
+class _ShortRepr:
+    """Prints the fields that differ from their defaults: graphs hold thousands of records."""
+
+    def __repr__(self) -> str:
+        values = ((f.name, getattr(self, f.name), f.default) for f in fields(self))  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(f'{name}={v!r}' for name, v, default in values if v != default)})"
+
+
+@dataclass(frozen=True, repr=False)
+class ParamArg(_ShortRepr):
     """What a BUFFER or PARAM stands for.
 
     Args:
@@ -44,8 +52,8 @@ class ParamArg:
     volatile: bool = False
 
 
-@dataclass(frozen=True)
-class KernelInfo:
+@dataclass(frozen=True, repr=False)
+class KernelInfo(_ShortRepr):
     """What is known of a kernel besides its graph; ``name == "test"`` means that it is named automatically."""
 
     name: str = "test"
@@ -64,8 +72,8 @@ class KernelInfo:
         return to_function_name(self.name)
 
 
-@dataclass(frozen=True)
-class ProgramInfo:
+@dataclass(frozen=True, repr=False)
+class ProgramInfo(_ShortRepr):
     """How a compiled kernel is launched.
 
     Args:
@@ -116,8 +124,8 @@ class ProgramInfo:
         return sizes, None if self.local_size is None else tuple(sym_infer(x, var_vals) for x in self.local_size)
 
 
-@dataclass(frozen=True)
-class CallInfo:
+@dataclass(frozen=True, repr=False)
+class CallInfo(_ShortRepr):
     """How a FUNCTION or CALL is differentiated, named and compiled.
 
     Args:

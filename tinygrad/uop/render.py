@@ -169,9 +169,10 @@ def uops_text(uops: Iterable[UOp]) -> str:
         number[u] = i
         sources = [str(number[s]) if s in number else f"{s.op.name}?" for s in u.src]
         dtype = "" if u.dtype is dtypes.void else u.dtype.full_name
-        width = "" if not u._shape else f"x{u._shape[0]}"
+        sizes = "".join(f"x{size if isinstance(size, int) else size.render()}" for size in u._shape or ())
         arg = "" if u.arg is None else argstr(u)
-        lines.append(f"{i:4d} {u.op.name:<10s} {dtype + width:<12s} [{', '.join(sources)}] {arg}".rstrip())
+        listed = f"[{', '.join(sources)}]"
+        lines.append(f"{i:4d} {u.op.name:<10s} {dtype + sizes:<15s} {listed:<9s} {arg}".rstrip())
     return "\n".join(lines)
 
 
