@@ -133,6 +133,7 @@ class _Blocks:
                 item[u], place[u] = u, loops.deepest(u)
                 self.items[place[u]].append(u)
             self._edges(u, item, place)
+        self._loads_before_stores(nodes, place)
         self.keys = {u: _key(u, number) if u.op is not Ops.RANGE else (3, ends.get(u, number[u]), 0) for u in item}
 
     def _edges(self, u: UOp, item: dict[UOp, UOp], place: dict[UOp, UOp | None]) -> None:
@@ -152,6 +153,18 @@ class _Blocks:
                         before[second] = {first}
             elif u.op is not Ops.END:
                 raise RuntimeError(f"linearize: {s.op} is read outside of the loop that computes it, by {u.op}")
+
+    def _loads_before_stores(self, nodes: list[UOp], place: dict[UOp, UOp | None]) -> None:
+        """Several stores may share a loop, one of them over what another reads: reads see what was there before."""
+        stores: dict[UOp, list[UOp]] = {}
+        for u in nodes:
+            if u.op is Ops.STORE and u.src[0].op is Ops.INDEX and u.src[0].src[0].op is Ops.PARAM:
+                stores.setdefault(u.src[0].src[0], []).append(u)
+        for u in nodes:
+            if u.op is Ops.LOAD and u.src[0].op is Ops.INDEX:
+                for store in stores.get(u.src[0].src[0], ()):
+                    if place[store] is place[u]:
+                        self.before.setdefault(store, set()).add(u)
 
     def ordered(self, block: UOp | None) -> list[UOp]:
         """Return the items of a loop body in program order."""
