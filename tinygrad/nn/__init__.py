@@ -279,7 +279,7 @@ class BatchNorm:
             )
         unbiased = var * (numel / (numel - channels))
         for running, batch in ((self.running_mean, mean), (self.running_var, unbiased)):
-            moved = (1 - self.momentum) * running + self.momentum * batch
+            moved = running * (1 - self.momentum) + batch * self.momentum
             running.assign(moved.cast(running.dtype))
         self.num_batches_tracked.assign(self.num_batches_tracked + 1)
 

@@ -265,9 +265,9 @@ class LARS(Optimizer):
 
     def _accumulate(self, state: Tensor, grad: Tensor) -> Tensor:
         """Add the gradient to the running sum, lazily, and return the direction to move in."""
-        total = self.momentum * state + grad
+        total = state * self.momentum + grad
         state.assign(total.cast(state.dtype))
-        return grad + self.momentum * total if self.nesterov else total
+        return grad + total * self.momentum if self.nesterov else total
 
 
 def SGD(  # noqa: N802  # named as the optimiser that it makes
@@ -382,9 +382,9 @@ class LAMB(Optimizer):
         self.b2_t.assign(self.b2_t * self.b2)
         updates = []
         for param, grad, mean, square in zip(params, grads, self.m, self.v, strict=True):
-            new_mean = self.b1 * mean + (1.0 - self.b1) * grad
-            new_square = self.b2 * square + (1.0 - self.b2) * (grad * grad)
-            update = (new_mean / (1.0 - self.b1_t)) / ((new_square / (1.0 - self.b2_t)).sqrt() + self.eps)
+            new_mean = mean * self.b1 + grad * (1.0 - self.b1)
+            new_square = square * self.b2 + grad * grad * (1.0 - self.b2)
+            update = new_mean / (1.0 - self.b1_t) / ((new_square / (1.0 - self.b2_t)).sqrt() + self.eps)
             if self.wd:
                 update = update + self.wd * param
             mean.assign(new_mean.cast(mean.dtype))
@@ -452,9 +452,9 @@ def _newton_schulz(matrix: Tensor, steps: int, coefficients: Sequence[float], ep
     x = x / (x.square().sum().sqrt() + eps)
     for _ in range(steps):
         gram = x @ x.transpose()
-        power, total = x, coefficients[0] * x
+        power, total = x, x * coefficients[0]
         for coefficient in coefficients[1:]:
             power = gram @ power
-            total = total + coefficient * power
+            total = total + power * coefficient
         x = total
     return x.transpose() if tall else x

@@ -20,7 +20,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import DEBUG, prod, tqdm
@@ -265,7 +265,8 @@ def accept_filename(func: Callable[Concatenate[Tensor, P], R]) -> Callable[Conca
     def wrapper(fn: Tensor | str | Path, *args: P.args, **kwargs: P.kwargs) -> R:
         return func(fn if isinstance(fn, Tensor) else Tensor(Path(fn)), *args, **kwargs)
 
-    return wrapper
+    # The type cannot say that the first argument may be given by name too.
+    return cast("Callable[Concatenate[Tensor | str | Path, P], R]", wrapper)
 
 
 class _Entry(NamedTuple):
