@@ -11,6 +11,7 @@ Why:  one pass that builds each final node once; nothing is exploded and found a
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,6 +54,19 @@ class _Target:
         return self.lanes > 1 and self.step not in (0, 1) and not self.vectors
 
 
+def _up_to_reduces(root: UOp) -> list[UOp]:
+    """Return the nodes below ``root``, not looking below REDUCEs."""
+    found: dict[UOp, None] = {}
+    stack = [root]
+    while stack:
+        u = stack.pop()
+        if u not in found:
+            found[u] = None
+            if u.op is not Ops.REDUCE:
+                stack.extend(u.src)
+    return list(found)
+
+
 class Lowering:
     """State of lowering one kernel.
 
@@ -78,6 +92,7 @@ class Lowering:
         self.lane_bits = sum(1 << i for i, k in enumerate(kinds) if k is AxisType.VECTOR)
         self.grid_bits = sum(1 << i for i, k in enumerate(kinds) if k in GRID_TYPES)
         self.loop_bits = ~(self.copy_bits | self.lane_bits | self.grid_bits) & ((1 << len(kinds)) - 1)
+        self.lane_ranges = {r for r, k in zip(self.ranges, kinds, strict=True) if k is AxisType.VECTOR}
         self._bits: dict[int, Combo] = {}
         self._picks: dict[tuple[Combo, Combo], Combo] = {}
         self._affine: dict[UOp, tuple[list[tuple[UOp, int]], int]] = {}
@@ -209,13 +224,16 @@ class Lowering:
         if u.op is Ops.CMPLT and is_sum(u.src[0]):
             return (*self.kids(u.src[0]), *u.src)
         if u.op is Ops.STORE and u.src[0].op is Ops.INDEX:
-            return (*self.kids(u.src[0]), *u.src[1:])
+            return () if self._strided_lane(u) is not None else self._store_kids(u)
         if u.op is Ops.LOAD and u.src[0].op is Ops.INDEX:
             return (*self.kids(u.src[0]), *u.src[1:])
         if u.op is Ops.RANGE:
             above = self.parent.get(u)
             return u.src if above is None else (*u.src, above)
         return u.src
+
+    def _store_kids(self, u: UOp) -> tuple[UOp, ...]:
+        return (*self.kids(u.src[0]), *u.src[1:])
 
     def affine(self, u: UOp) -> tuple[list[tuple[UOp, int]], int]:
         """Return the terms of an index expression, outer loops first, and its constant."""
@@ -286,7 +304,7 @@ class Lowering:
     def _compare(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
         """Compare indices. A bound on a lane is a bound on the lane's number: a constant vector against one scalar."""
         left, right = u.src
-        if is_sum(left) or (left.op is Ops.RANGE and left.arg[-1] is AxisType.VECTOR):
+        if is_sum(left) or left in self.lane_ranges:
             scalars, const, step, vectors = self._terms(left, cps, combo)
             bound = self.fetch(right, cps, combo)
             small = min(left.vmin, right.vmin) > -(1 << 30) and max(left.vmax, right.vmax) < 1 << 30
@@ -355,7 +373,7 @@ class Lowering:
         vectors: list[tuple[int, UOp]] = []
         width = self.values.width
         for term, factor in terms:
-            if term.op is Ops.RANGE and term.arg[-1] is AxisType.VECTOR:
+            if term in self.lane_ranges:
                 step += factor
                 continue
             value = self.fetch(term, cps, combo)
@@ -438,13 +456,63 @@ class Lowering:
         cps = self.copies(u)
         if u.src[0].op is not Ops.INDEX:
             return {combo: self._store_register(u, cps, combo) for combo in self.combos(cps)}
-        targets = {combo: self._target(u, cps, combo) for combo in self.combos(cps)}
-        if sum(t.lanes for t in targets.values() if t.is_strided) >= MANY_SINGLES and all(
-            t.is_strided and t.gate is None for t in targets.values()
-        ):
-            end = self._staged(list(targets.values()))
-            return dict.fromkeys(targets, end)
-        return {combo: self._store(t) for combo, t in targets.items()}
+        lane = self._strided_lane(u)
+        if lane is None:
+            return {combo: self._store(self._target(u, cps, combo)) for combo in self.combos(cps)}
+        return dict.fromkeys(self.combos(cps), self._staged(u, lane))
+
+    def _strided_lane(self, u: UOp) -> UOp | None:
+        """Return the lane range of a STORE of accumulated vectors whose many lanes lie apart in memory, or None."""
+        lane = next((self.ranges[i] for i in self.bits_of(self.mask[u] & self.lane_bits)), None)
+        if lane is None or not u.src[1].op_in_backward_slice_with_self(Ops.REDUCE):
+            return None
+        steps, _ = self.affine(u.src[0].src[1])
+        apart = all(factor != 1 for term, factor in steps if self.mask[term] >> self.bit[lane] & 1)
+        many = math.prod(self.sizes[i] for i in self.copies(u)) * self.lanes(u) >= MANY_SINGLES
+        return lane if apart and many else None
+
+    def _staged(self, u: UOp, lane: UOp) -> UOp:
+        """Store vectors whose lanes lie apart: the accumulators go to scratch memory, the rest runs in a loop over the lanes.
+
+        Loading and storing lane by lane in line would make most of the kernel's code, and of the time to compile it.
+        """
+        values, n, bit = self.values, self.lanes(u), 1 << self.bit[lane]
+        reduces = [s for s in _up_to_reduces(u) if s.op is Ops.REDUCE and self.mask[s] & bit]
+        outer = [self.evaluate(r)[()] for r in self._loops_around(u)]
+        written: list[UOp] = []
+        places: list[tuple[UOp, UOp]] = []
+        for s in reduces:
+            arg = ParamArg(next(self.slots), s.dtype, (len(self.vals[s]) * n,), addrspace=AddrSpace.LOCAL)
+            scratch = UOp(Ops.BUFFER, s.dtype, (), arg)
+            for i, value in enumerate(self.vals[s].values()):
+                written.append(self._put(scratch.after(*outer), values.index(i * n), values.splat(value, n), None))
+            places.append((s, scratch))
+        loop = UOp(Ops.RANGE, values.index_dtype, (values.index(n), *outer[-1:]), (next(self.loop_ids), AxisType.LOOP))
+        saved = self.vals, self.lane_bits, self.loop_bits, self._affine, self.depth
+        # From here on the lane range is an innermost loop, and what depends on it is lowered anew.
+        self.vals = {s: v for s, v in self.vals.items() if not self.mask[s] & bit}
+        self.vals[lane] = {(): loop}
+        self.lane_bits, self.loop_bits = self.lane_bits & ~bit, self.loop_bits | bit
+        self._affine, self.depth = {}, {**self.depth, lane: len(self.ranges) + 1}
+        self.lane_ranges.discard(lane)
+        ready = UOp.group(*written)
+        for s, scratch in places:
+            self.vals[s] = {
+                combo: UOp(Ops.LOAD, s.dtype, (UOp(Ops.INDEX, s.dtype, (scratch.after(ready, loop), self._base([(1, loop)], i * n))),))
+                for i, combo in enumerate(saved[0][s])
+            }
+        for k in self._store_kids(u):
+            self.evaluate(k)
+        cps = self.copies(u)
+        stores = [self._store(self._target(u, cps, combo)) for combo in self.combos(cps)]
+        self.vals, self.lane_bits, self.loop_bits, self._affine, self.depth = saved
+        self.lane_ranges.add(lane)
+        return UOp(Ops.END, dtypes.void, (UOp.group(*stores), loop))
+
+    def _loops_around(self, u: UOp) -> list[UOp]:
+        """Return the loops that ``u`` runs in, outermost first."""
+        loops = [self.ranges[i] for i in self.bits_of(self.mask[u] & self.loop_bits)]
+        return sorted(loops, key=lambda r: self.depth[r])
 
     def _store_register(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
         return self._made_store(
@@ -483,27 +551,6 @@ class Lowering:
                 lane_gate = None
             singles.append(self._put(t.memory, self._base(t.scalars, t.const + t.step * i), values.lane(value, i), lane_gate))
         return UOp.group(*singles)
-
-    def _staged(self, targets: list[_Target]) -> UOp:
-        """Store many vectors whose lanes lie apart: through scratch memory, in a loop over the lanes.
-
-        Storing lane by lane would make most of the kernel's code, and of the time to compile it.
-        """
-        values, n, dtype = self.values, targets[0].lanes, targets[0].memory.dtype
-        arg = ParamArg(next(self.slots), dtype, (len(targets) * n,), addrspace=AddrSpace.LOCAL)
-        scratch = UOp(Ops.BUFFER, dtype, (), arg)
-        inside = {r for t in targets for v in (t.value, *(s for _, s in t.scalars)) for r in v.ranges}
-        written = [
-            self._put(scratch.after(*inside), values.index(i * n), values.splat(t.value, n), None)
-            for i, t in enumerate(targets)
-        ]
-        lane = UOp(Ops.RANGE, values.index_dtype, (values.index(n), *inside), (next(self.loop_ids), AxisType.LOOP))
-        ready = scratch.after(UOp.group(*written), lane)
-        stores = []
-        for i, t in enumerate(targets):
-            part = UOp(Ops.LOAD, dtype, (UOp(Ops.INDEX, dtype, (ready, self._base([(1, lane)], i * n))),))
-            stores.append(self._put(t.memory, self._base([*t.scalars, (t.step, lane)], t.const), part, None))
-        return UOp(Ops.END, dtypes.void, (UOp.group(*stores), lane))
 
     def _put(self, memory: UOp, idx: UOp, value: UOp, gate: UOp | None) -> UOp:
         src = (UOp(Ops.INDEX, memory.dtype, (memory, idx)), value)
