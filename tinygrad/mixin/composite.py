@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, strong_dtype, sum_acc_dtype
 from tinygrad.errors import ShapeError
+from tinygrad.helpers import prod
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -53,6 +54,17 @@ def composite(
         return body(*args)
     params = (arg.param_like(slot) for slot, arg in enumerate(args))
     return body(*params).call(*args, grad_fxn=grad_fxn, name=name).gettuple(0)
+
+
+def materialized(x: UOp) -> UOp:
+    """Return a value that is computed once and stored: also one of constants and ranges, for which CONTIGUOUS is no order."""
+    if x.device is not None:
+        return x.contiguous()
+    from tinygrad.device import canonicalize_device
+    from tinygrad.uop.ops import UOp
+
+    storage = UOp.new_buffer(canonicalize_device(None), prod(x.shape), strong_dtype(x.dtype))
+    return storage.after(storage.store(x.cast(storage.dtype).flatten())).reshape(x.shape)
 
 
 def contract(x: UOp, w: UOp, axes: int, accumulator: DType) -> UOp:

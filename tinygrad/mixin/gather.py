@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.helpers import prod
-from tinygrad.mixin.composite import composite
+from tinygrad.mixin.composite import composite, materialized
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -169,10 +169,18 @@ def indexed_store(storage: UOp, positions: UOp, values: UOp, add: bool = False) 
 
 
 def settled(x: UOp) -> UOp:
-    """Return a value that costs a load at most: the kernel of an indexed store runs on one thread, without vectors."""
+    """Return a value that costs a few operations: the kernel of an indexed store runs on one thread, without vectors."""
     below = x.base
-    cheap = below.op in (Ops.CONST, Ops.BUFFER, Ops.PARAM, Ops.SPECIAL) or below.has_buffer_identity(after_ok=True)
-    return x if cheap else x.contiguous()
+    if below.op in (Ops.CONST, Ops.BUFFER, Ops.PARAM, Ops.SPECIAL) or below.has_buffer_identity(after_ok=True):
+        return x
+    if x.device is None and not x.op_in_backward_slice_with_self(Ops.REDUCE, Ops.FUNCTION):
+        return x  # arithmetic on ranges
+    return materialized(x)
+
+
+def settled_positions(x: UOp) -> UOp:
+    """Return positions that cost a few operations; arithmetic on index tensors is cheaper than to store it."""
+    return settled(x) if x.op_in_backward_slice_with_self(Ops.REDUCE, Ops.FUNCTION) else x
 
 
 def _store_body(base: UOp, positions: UOp, values: UOp, storage: UOp, add: bool) -> UOp:
@@ -201,7 +209,7 @@ def store_at(base: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
     storage = UOp.new_buffer(canonicalize_device(device), base.shape[0], kind)
     written = composite(
         lambda b, p, v: _store_body(b, p, v, storage, add),
-        (base.cast(kind), positions, settled(values.cast(kind))), StoreGradient(add), "scatter",
+        (base.cast(kind), settled_positions(positions), settled(values.cast(kind))), StoreGradient(add), "scatter",
     )  # fmt: skip
     return written.cast(base.dtype)
 

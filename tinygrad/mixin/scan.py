@@ -1,21 +1,23 @@
 """Scans and sorting: cumulative operations, sort, topk.
 
 In:   a tensor and an axis.
-Out:  scans in O(n * BLOCK) work on log(n) levels; sorts in O(n**2) comparisons within one kernel for short axes, and by
-      a bitonic network, O(n * log(n)**2), for long ones. Both are stable and keep every NaN (NaN is the largest value).
+Out:  scans in O(n * BLOCK) work on log(n) levels; sorts by comparing all pairs for short axes, by merging runs in
+      O(n * (RUN + log(n)**2)) for long ones. Both are stable and keep every NaN (NaN is the largest value).
 Why:  values are read back through the indices that were found, so their gradients are those of an indexed load.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype, sum_acc_dtype
 from tinygrad.errors import ShapeError, error_text
-from tinygrad.helpers import ceildiv
-from tinygrad.mixin.composite import composite
+from tinygrad.helpers import ceildiv, prod
+from tinygrad.mixin.composite import composite, materialized
+from tinygrad.mixin.gather import gather_along, positions_along, store_at, zeros
 from tinygrad.mixin.index import IndexMixin
 from tinygrad.uop import Ops
 
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 
 # Elements that a scan combines by comparing positions; longer axes are cut into blocks of it.
 BLOCK = 32
-# A longer axis is sorted by a network of kernels instead of one kernel that compares all pairs.
+# A longer axis is cut into runs, which are merged, instead of comparing all pairs.
 RANK_LIMIT = 2048
+RUN = 512
 
 _IDENTITY = {Ops.ADD: 0, Ops.MUL: 1}
 _JOIN: dict[Ops, Callable[[Any, Any], Any]] = {
@@ -50,7 +53,7 @@ def _scan_last(x: UOp, inner: Callable[[UOp], UOp], join: Callable[[UOp, UOp], U
     batch, blocks = x.shape[:-1], ceildiv(n, BLOCK)
     keep = ((0, 0),) * len(batch)
     cut = x.pad((*keep, (0, blocks * BLOCK - n)), value=fill).reshape((*batch, blocks, BLOCK))
-    within = inner(cut).contiguous()
+    within = materialized(inner(cut))
     totals = within.shrink([*[None] * (len(batch) + 1), (BLOCK - 1, BLOCK)]).reshape((*batch, blocks))
     before = _scan_last(totals, inner, join, fill).shrink([*[None] * len(batch), (0, blocks - 1)])
     shifted = before.pad((*keep, (1, 0)), value=fill).reshape((*batch, blocks, 1))
@@ -204,7 +207,9 @@ class ScanMixin(IndexMixin):
         if self._is_trivial_scan() or x.shape[-1] == 1:
             return self, self.const_like(0, dtypes.int32)
         x = x.cast(strong_dtype(self.dtype)).detach()
-        order = _sort_by_rank(x, descending) if x.shape[-1] <= RANK_LIMIT else _sort_by_network(x, descending)
+        key = materialized(_sort_keys(x, descending))
+        short = key.shape[-1] <= RANK_LIMIT or isinstance(key.device, tuple)
+        order = _sort_by_rank(key) if short else _sort_by_merging(key)
         index = self._wrap_uop(order.permute(back))
         return self.gather(dim, index), index
 
@@ -227,57 +232,66 @@ class ScanMixin(IndexMixin):
         return self.gather(axis, index), index
 
 
-def _sort_by_rank(x: UOp, descending: bool) -> UOp:
+def _sort_keys(x: UOp, descending: bool) -> UOp:
+    """Return unsigned integers in the order in which the values are sorted; equal values have equal keys."""
+    if dtypes.is_float(x.dtype):
+        wide = x.cast(least_upper_dtype(x.dtype, dtypes.float32))
+        plain = wide.isnan().where(math.nan, wide + 0.0)  # one NaN, one zero
+        kind = dtypes.uint64 if wide.dtype == dtypes.float64 else dtypes.uint32
+        bits = plain.bitcast(kind)
+        top = 1 << (kind.bitsize - 1)
+        # Negative numbers grow downwards as integers, and come before the positive ones.
+        key = (bits & top).ne(0).where(bits.bitwise_not(), bits | top)
+    elif dtypes.is_unsigned(x.dtype) or x.dtype == dtypes.bool:
+        key = x.cast(dtypes.uint8) if x.dtype == dtypes.bool else x
+    else:
+        kind = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[x.dtype.itemsize]
+        key = x.bitcast(kind) ^ (1 << (kind.bitsize - 1))
+    return key.bitwise_not() if descending else key
+
+
+def _sort_by_rank(key: UOp) -> UOp:
     """Return the sorting indices of the last axis: count for each element those that go before it, then invert."""
-    n, floating = x.shape[-1], dtypes.is_float(x.dtype)
-    mine, other = x.unsqueeze(-1), x.unsqueeze(-2)
-    at = type(x).arange(n, dtype=dtypes.int32)
-    earlier = at < at.reshape(n, 1)
-    ahead = _largest_first(other, mine, floating) if descending else _largest_first(mine, other, floating)
-    behind = _largest_first(mine, other, floating) if descending else _largest_first(other, mine, floating)
-    tied = (ahead | behind).logical_not()
-    rank = (ahead | (tied & earlier)).cast(dtypes.int32)._rop(Ops.ADD, (x.ndim,)).reshape(x.shape).contiguous()
+    n, axis = key.shape[-1], key.ndim
+    mine, other = key.unsqueeze(-1), key.unsqueeze(-2)
+    at = type(key).arange(n, dtype=dtypes.int32)
+    before = (other < mine) | (other.eq(mine) & (at < at.reshape(n, 1)))
+    rank = materialized(before.cast(dtypes.int32)._rop(Ops.ADD, (axis,)).reshape(key.shape))
     hit = rank.unsqueeze(-2).eq(at.reshape(n, 1))  # [place, element]
-    return hit.where(at, 0).cast(dtypes.int32)._rop(Ops.ADD, (x.ndim,)).reshape(x.shape)
+    return hit.where(at, 0).cast(dtypes.int32)._rop(Ops.ADD, (axis,)).reshape(key.shape)
 
 
-def _sort_by_network(x: UOp, descending: bool) -> UOp:
-    """Return the sorting indices of the last axis by Batcher's bitonic network; one kernel per exchange."""
-    n, floating, batch = x.shape[-1], dtypes.is_float(x.dtype), x.shape[:-1]
-    size = 1 << (n - 1).bit_length()
-    keep = ((0, 0),) * len(batch)
-    values = x.pad((*keep, (0, size - n))).contiguous()
-    # Padding sorts behind everything by its index, whatever its value.
-    index = type(x).arange(size, dtype=dtypes.int32).reshape((*(1,) * len(batch), size)).expand((*batch, size))
-    block = 2
-    while block <= size:
-        half = block // 2
-        while half >= 1:
-            values, index = _exchange(values, index, block, half, n, descending, floating)
-            half //= 2
-        block *= 2
-    return index.shrink_to((*batch, n))
+def _sort_by_merging(key: UOp) -> UOp:
+    """Return the sorting indices of the last axis: sort runs by rank, then merge them pairwise."""
+    n, batch = key.shape[-1], key.shape[:-1]
+    run = RUN
+    size = run << max(ceildiv(n, run) - 1, 0).bit_length()
+    # Padding has the largest key and the highest positions, so it stays behind everything.
+    padded = materialized(key.pad((*((0, 0),) * len(batch), (0, size - n)), value=key.dtype.max))
+    within = _sort_by_rank(padded.reshape((*batch, size // run, run)))
+    start = type(key).arange(size // run, dtype=dtypes.int32).reshape(size // run, 1) * run
+    order = materialized((within + start).reshape((*batch, size)))
+    while run < size:
+        place = _merged_places(materialized(gather_along(padded, order)), run)
+        flat = positions_along(place, size).flatten()
+        order = store_at(zeros(prod(order.shape), order.dtype), flat, order.flatten()).reshape(order.shape)
+        run *= 2
+    return order.shrink_to((*batch, n))
 
 
-def _exchange(
-    values: UOp, index: UOp, block: int, half: int, n: int, descending: bool, floating: bool
-) -> tuple[UOp, UOp]:
-    """Order pairs that are ``half`` apart: upwards in even blocks, downwards in odd ones."""
-    batch, size = values.shape[:-1], values.shape[-1]
-    pairs = (*batch, size // (2 * half), 2, half)
-    lead = [None] * (len(batch) + 1)
-    (a, b), (i, j) = (
-        tuple(y.reshape(pairs).shrink([*lead, (s, s + 1), None]) for s in (0, 1)) for y in (values, index)
-    )
-    greater = _largest_first(b, a, floating) if descending else _largest_first(a, b, floating)
-    smaller = _largest_first(a, b, floating) if descending else _largest_first(b, a, floating)
-    real = (i < n) & (j < n)
-    after = (real & (greater | (smaller.logical_not() & (j < i)))) | (real.logical_not() & (j < i))
-    group = type(values).arange(size // (2 * half)).reshape(size // (2 * half), 1, 1)
-    downwards = (group // (block // (2 * half)) % 2).eq(1)
-    swap = after ^ downwards
-    first, second = swap.where(b, a), swap.where(a, b)
-    ranks = swap.where(j, i), swap.where(i, j)
-    place = type(values).arange(2).reshape(2, 1).eq(0)
-    joined = place.where(first, second).reshape(values.shape).contiguous()
-    return joined, place.where(*ranks).reshape(values.shape).contiguous()
+def _merged_places(key: UOp, run: int) -> UOp:
+    """Return where each element of sorted runs goes when runs 2i and 2i + 1 are merged: a binary search in the other run."""
+    size = key.shape[-1]
+    at = type(key).arange(size, dtype=dtypes.int32)
+    number, own = at // run, at % run
+    first = (number % 2).eq(0)
+    other = (number + first.where(1, -1).cast(dtypes.int32)) * run
+    count = at * 0
+    step = run // 2
+    probes = [1 << i for i in range(step.bit_length() - 1, -1, -1)] + [1]
+    for width in probes:
+        probe = gather_along(key, (other + count + (width - 1))._broadcast_to(key.shape))
+        # Equal elements of the first run go first.
+        goes_before = (probe < key) | (probe.eq(key) & first.logical_not())
+        count = count + goes_before.where(width, 0).cast(dtypes.int32)
+    return count + own + (number // 2) * (2 * run)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.dtype import dtypes
 from tinygrad.errors import DTypeError, ShapeError, error_text
 from tinygrad.helpers import prod
-from tinygrad.mixin.gather import as_index, gather_rows, indexed_store, position_dtype, settled
+from tinygrad.mixin.gather import as_index, gather_rows, indexed_store, position_dtype, settled, settled_positions
 from tinygrad.mixin.selection import Selection
 from tinygrad.uop import Ops
 
@@ -147,7 +147,7 @@ def _write_positions(x: Tensor, positions: UOp, value: UOp) -> None:
         numbers = type(base).arange(base.shape[0], dtype=position_dtype(base.shape[0]))
         seen = rebase(view, base, numbers).flatten()
         positions = (positions > -1).where(gather_rows(seen, positions), -1)
-    written = indexed_store(base, positions, settled(value))
+    written = indexed_store(base, settled_positions(positions), settled(value))
     for tensor in aliases_of(buffer):
         point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
 
