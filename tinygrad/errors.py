@@ -22,6 +22,10 @@ class DTypeError(RuntimeError, TypeError):
     """A dtype is not allowed here. A RuntimeError and a TypeError at once."""
 
 
+class GradientError(RuntimeError, AssertionError):
+    """An operation cannot be differentiated. A RuntimeError and an AssertionError at once."""
+
+
 class DeviceError(RuntimeError):
     """A device does not exist, does not open, or does not fit the operands."""
 

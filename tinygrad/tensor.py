@@ -629,36 +629,30 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
 
         Args:
             *lst: More arguments.
-            fxn: Gets one placeholder node per tensor and returns the kernel's SINK.
+            fxn: Gets one placeholder node per tensor and returns the kernel: a SINK with KernelInfo, or a PROGRAM.
             grad_fxn: ``grad_fxn(grad, call)`` returns one gradient (or None) per argument.
 
         Returns:
             The same tensors, ordered after the kernel: those that it writes hold its results.
 
         Raises:
-            AssertionError: A shape is symbolic.
+            AssertionError: A shape is symbolic, or a loop of the kernel is not closed.
+
+        Example:
+            >>> from tinygrad.uop.ops import KernelInfo
+            >>> def double(out, x):
+            ...     i = UOp.range(x.shape[0], 0)
+            ...     return out[i].store(x[i] * 2).end(i).sink(arg=KernelInfo(name="double"))
+            >>> Tensor.empty(3).custom_kernel(Tensor([1.0, 2.0, 3.0]), fxn=double)[0].tolist()
+            [2.0, 4.0, 6.0]
         """
-        nodes = [t.contiguous().uop for t in (self, *lst)]
-        kernel = fxn(*[u.placeholder_like(i) for i, u in enumerate(nodes)])
-        call = kernel.call(*nodes, grad_fxn=grad_fxn)
-        results = []
-        for node in nodes:
-            storage = storage_under(node)
-            after, view = storage.after(call), []
-            u = node
-            while u is not storage:
-                view.append(u)
-                u = u.src[0]
-            for step in reversed(view):
-                after = after._mop(step.op, step.marg)
-            results.append(_wrap(after))
-        return results
+        return [_wrap(u) for u in UOp.custom_kernel(self.uop, *(t.uop for t in lst), fxn=fxn, grad_fxn=grad_fxn)]
 
     def callify(self, *lst: Tensor) -> Tensor:
         """Turn the pending graph of self and ``lst`` into one call node without running it; returns self."""
         tensors = [t for t in (self, *lst) if t._is_pending()]
         roots = UOp.sink(*(t.uop for t in tensors))
-        leaves = [u for u in roots.toposort() if u.op is Ops.BUFFER]
+        leaves = [u for u in roots.toposort(enter_calls=False) if u.op is Ops.BUFFER]
         body = roots.substitute({u: u.param_like(i) for i, u in enumerate(leaves)}, walk=True)
         call = UOp.maketuple(*body.src).call(*leaves)
         for i, t in enumerate(tensors):

@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.codegen.grid import place_grid
 from tinygrad.codegen.kernel_record import record_kernel
 from tinygrad.codegen.late.linearizer import linearize
 from tinygrad.codegen.late.lower import Lowering
@@ -49,7 +50,7 @@ def full_rewrite_to_sink(ast: UOp, renderer: Renderer, optimize: bool = True) ->
     from tinygrad.codegen.opt.policy import optimize_kernel
     from tinygrad.middleware import run_stage
 
-    sink = run_stage("kernel", ast)
+    sink = place_grid(run_stage("kernel", ast), renderer)
     sink = run_stage("simplify", sink, passes=simplify_kernel)
     if optimize:
         sink = run_stage("optimize", sink, ctx=renderer, passes=lambda graph: optimize_kernel(graph, renderer))
@@ -60,7 +61,8 @@ def lower_to_list(sink: UOp, renderer: Renderer) -> list[UOp]:
     """Return the linear program of an optimised kernel."""
     from tinygrad.middleware import run_stage
 
-    lowering = Lowering(sink, index_dtype(sink, renderer), fuse=Ops.MULACC in renderer.code_for_op)
+    native = renderer.code_for_op
+    lowering = Lowering(sink, index_dtype(sink, renderer), Ops.MULACC in native, Ops.MAX in native)
     lowered = run_stage("lower", sink, ctx=renderer, passes=lambda _: lowering.run())
     return list(run_stage("linear", linearize(lowered, lowering.order), ctx=renderer))
 

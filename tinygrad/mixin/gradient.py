@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes
-from tinygrad.errors import DTypeError, error_text
+from tinygrad.errors import DTypeError, GradientError, error_text
 from tinygrad.helpers import argsort
 from tinygrad.mixin.hooks import Hooks, same_shape, same_size
 from tinygrad.uop import GroupOp, Ops
@@ -264,18 +264,24 @@ def call_gradient(grads: dict[int, UOp], call: UOp) -> Gradients:
         call: The node.
 
     Raises:
-        RuntimeError: A CALL without ``grad_fxn``.
+        GradientError: A CALL without ``grad_fxn``.
     """
     info = call.arg
     if call.op is Ops.CALL:
         if info.grad_fxn is None:
-            raise RuntimeError(f"failed to compute gradient: the custom call {info.name or ''} has no grad_fxn; give one")
-        return None, *info.grad_fxn(*(grads[i] for i in sorted(grads)), call)
+            raise GradientError(f"failed to compute gradient: the custom call {info.name or ''} has no grad_fxn; give one")
+        return None, *_nodes(info.grad_fxn(*(grads[i] for i in sorted(grads)), call))
     body = call.src[0]
     filled = [grads[i] if i in grads else out.const_like(0) for i, out in enumerate(body.src)]
     if info.grad_fxn is not None:
-        return None, *info.grad_fxn(*filled, call=call)
+        return None, *_nodes(info.grad_fxn(*filled, call=call))
     return None, *_body_gradient(call, filled)
+
+
+def _nodes(gradients: Any) -> Gradients:
+    """Return what a ``grad_fxn`` returned as a tuple of nodes; it may build tensors, and return a single one."""
+    given = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
+    return tuple(getattr(g, "uop", g) for g in given)
 
 
 def _body_gradient(call: UOp, grads: list[UOp]) -> list[UOp | None]:
@@ -383,7 +389,8 @@ def _backward(roots: dict[UOp, UOp], targets: list[UOp]) -> dict[UOp, UOp]:
                 continue
             if source.op is Ops.CALL:  # written storage after a custom kernel
                 written = next((i for i, a in enumerate(source.src[1:]) if a.base is node.src[0].base), 0)
-                by_result.setdefault(source, {}).setdefault(written, []).append(gradient)
+                shaped = gradient.reshape(source.src[1 + written].shape)
+                by_result.setdefault(source, {}).setdefault(written, []).append(shaped)
             else:
                 pending.setdefault(source, []).append(_align(gradient, source))
     return found

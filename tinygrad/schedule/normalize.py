@@ -40,7 +40,7 @@ def normalize(sink: UOp) -> Normalized:
     found: list[UOp] = []
     var_vals: dict[str, int] = {}
     for u in sink.toposort():
-        if u.op is Ops.BUFFER:
+        if u.op is Ops.BUFFER and u.arg.device is not None:  # scratch memory of kernels has no device
             arg = ParamArg(len(found), u.dtype, u.arg.shape, u.arg.device, name="given")
             new[u] = UOp(Ops.BUFFER, u.dtype, (), arg)
             found.append(u)

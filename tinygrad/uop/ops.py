@@ -298,7 +298,7 @@ class UOp(IntegerMethods, RandMixin):
     def __getitem__(self, idx: Any) -> UOp:
         items = idx if isinstance(idx, tuple) else (idx,)
         kernel_side = self.base.op in (Ops.PARAM, Ops.BUFFER, Ops.AFTER) and self.device is None
-        if kernel_side and items and all(isinstance(i, (UOp, int)) for i in items):
+        if kernel_side and len(items) == self.ndim and all(isinstance(i, (UOp, int)) for i in items):
             return self.index(*(sint_to_uop(i) for i in items))
         return super().__getitem__(idx)
 
@@ -605,18 +605,15 @@ class UOp(IntegerMethods, RandMixin):
         """Return a machine instruction that reads this node."""
         return UOp(Ops.INS, kwargs.pop("dtype", self.dtype), (self, *kwargs.pop("src", ())), arg, **kwargs)
 
-    @staticmethod
     def sink(*uops: UOp | None, **kwargs: Any) -> UOp:
         """Join roots; None is skipped."""
-        return UOp(Ops.SINK, dtypes.void, tuple(u for u in uops if u is not None), **kwargs)
+        return UOp(Ops.SINK, dtypes.void, tuple(_effect(u) for u in uops if u is not None), **kwargs)
 
-    @staticmethod
     def group(*uops: UOp | None) -> UOp:
         """Join effects without order; one effect is returned as it is."""
-        src = tuple(u for u in uops if u is not None)
+        src = tuple(_effect(u) for u in uops if u is not None)
         return src[0] if len(src) == 1 else UOp(Ops.GROUP, dtypes.void, src)
 
-    @staticmethod
     def maketuple(*uops: UOp) -> UOp:
         """Join the results of a FUNCTION body."""
         return UOp(Ops.TUPLE, dtypes.void, tuple(uops))
@@ -726,10 +723,10 @@ class UOp(IntegerMethods, RandMixin):
 
     def index(self, *idx: UOp, gate: UOp | None = None) -> UOp:
         """Return element ``idx`` of kernel storage; several indices address a shaped placeholder."""
-        if len(idx) > 1 or self.op is Ops.RESHAPE:
-            from tinygrad.uop.views import flat_index
+        if len(idx) > 1 or self.op in GroupOp.Movement or (self.op is Ops.AFTER and self.src[0].op in GroupOp.Movement):
+            from tinygrad.uop.views import kernel_index
 
-            return flat_index(self, idx).index_flat(gate)
+            return kernel_index(self, idx, gate)
         return UOp(Ops.INDEX, self.dtype, (self, *idx) if gate is None else (self, *idx, gate))
 
     def load(self, *src: UOp, width: int | None = None) -> UOp:
@@ -744,15 +741,16 @@ class UOp(IntegerMethods, RandMixin):
     def set(self, value: Any, end: Sequence[UOp] | UOp = ()) -> UOp:
         """Store, close the ranges ``end``, and return the buffer after that."""
         ends = (end,) if isinstance(end, UOp) else tuple(end)
-        return self.buf_uop.after(self.store(value).end(*ends))
+        storage = self.buf_uop.after(self.store(value).end(*ends))
+        return storage.reshape(self.tag) if self.op is Ops.INDEX and isinstance(self.tag, tuple) else storage
 
     def end(self, *ranges: UOp) -> UOp:
         """Close ranges, outermost first; without ranges returns self."""
-        return UOp(Ops.END, dtypes.void, (self, *ranges)) if ranges else self
+        return UOp(Ops.END, dtypes.void, (_effect(self), *ranges)) if ranges else self
 
     def after(self, *deps: UOp) -> UOp:
         """Return this value, ordered after ``deps``; without them returns self."""
-        return UOp(Ops.AFTER, self.dtype, (self, *deps)) if deps else self
+        return UOp(Ops.AFTER, self.dtype, (self, *map(_effect, deps))) if deps else self
 
     def barrier(self, *src: UOp) -> UOp:
         """Return a work-group barrier after this node and ``src``."""
@@ -797,6 +795,12 @@ class UOp(IntegerMethods, RandMixin):
             return UOp(Ops.CALL, dtypes.void, (self, *args), info)
         body = self if self.op is Ops.TUPLE else UOp.maketuple(self)
         return UOp(Ops.FUNCTION, dtypes.void, (body, *args), info)
+
+    def custom_kernel(*srcs: UOp, fxn: Callable[..., UOp], grad_fxn: Callable[..., Any] | None = None) -> list[UOp]:
+        """Run a hand-written kernel over nodes; returns them as they are after it. See ``Tensor.custom_kernel``."""
+        from tinygrad.uop.custom import custom_kernel
+
+        return custom_kernel(srcs, fxn, grad_fxn)
 
     @staticmethod
     def custom_function(name: str, *src: UOp) -> UOp:
@@ -932,6 +936,11 @@ class UOp(IntegerMethods, RandMixin):
     def eq(self, x: Any) -> UOp:
         """Return the node that compares for equality."""
         return super().eq(x)
+
+
+def _effect(u: UOp) -> UOp:
+    """Return what a kernel has to wait for: the storage after its writes, for a view of it (kernels have no views)."""
+    return u.base if u.op in GroupOp.Movement and u.base.op is Ops.AFTER and u.device is None else u
 
 
 def _py_const(value: Any) -> Any:

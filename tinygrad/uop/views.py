@@ -67,26 +67,33 @@ def _shrink_offset(node: UOp) -> int | None:
     return offset
 
 
-def flat_index(u: UOp, idx: tuple[UOp, ...]) -> _FlatIndex:
-    """Return the flat element number of ``idx`` in a placeholder seen through RESHAPEs."""
-    flat: UOp | None = None
-    for size, i in zip(u.shape, idx, strict=True):
-        flat = i if flat is None else flat * size + i
-    while u.op is Ops.RESHAPE:
+def kernel_index(u: UOp, idx: tuple[UOp, ...], gate: UOp | None) -> UOp:
+    """Return the INDEX of element ``idx`` of kernel storage that is seen through movement nodes and AFTERs.
+
+    The flat index is written at once: a kernel has no movement nodes. A reshaped view leaves its shape in the tag, so that
+    ``set`` can return the storage in that shape.
+
+    Raises:
+        ShapeError: The number of indices is not that of the dims.
+    """
+    from tinygrad.errors import ShapeError
+    from tinygrad.uop.movement import apply_movement_op, flatten_index
+
+    shape = u.shape
+    if len(idx) != len(shape):
+        raise ShapeError(f"index: {len(idx)} indices for kernel storage of shape {shape}; expected one per dim")
+    deps: list[UOp] = []
+    plain = True
+    while u.op in GroupOp.Movement or u.op is Ops.AFTER:
+        if u.op is Ops.AFTER:
+            deps.extend(u.src[1:])
+        else:
+            idx = apply_movement_op(u.op, u.src[0].shape, u.marg, idx)
+            plain = plain and u.op is Ops.RESHAPE
         u = u.src[0]
-    assert flat is not None
-    return _FlatIndex(u, flat)
-
-
-class _FlatIndex:
-    """A storage node and the flat index into it."""
-
-    def __init__(self, storage: UOp, flat: UOp) -> None:
-        self.storage, self.flat = storage, flat
-
-    def index_flat(self, gate: UOp | None) -> UOp:
-        """Return the INDEX node."""
-        return self.storage.index(self.flat, gate=gate)
+    storage = u.after(*dict.fromkeys(deps))
+    made = storage.index(flatten_index(u.shape, idx), gate=gate)
+    return made.rtag(shape) if plain and shape != u.shape else made
 
 
 def buffer_of(u: UOp) -> Buffer:
