@@ -109,6 +109,7 @@ def search_tile(kernel: Kernel, sides: Sides, vector_bytes: int, registers: int)
                 limit = (registers - 1) // vectors - 1
                 for copies in _copy_choices(kernel, sides.ranges[1 - j], max(1, limit)):
                     cycles = _cycles(kernel, sides, (lane, lanes, vectors), copies, load, len(narrow), stores)
+                    cycles *= 1 + _far(narrow, copies)
                     if best is None or cycles < best.cycles:
                         best = Tile(lane, lanes, vectors, copies, cycles)
     return best
@@ -143,6 +144,26 @@ def dot_product_form(kernel: Kernel, sides: Sides) -> UOp | None:
         if k.src[0].op is Ops.CONST and all(a.step(k) == 1 for loads in sides.loads for a in loads) and all(sides.loads):
             return k
     return None
+
+
+def _far(loads: list[Access], copies: tuple[tuple[UOp, int], ...]) -> float:
+    """Return what copies cost beyond their loads: those that lie far apart touch a cache line or a page each."""
+    total = 0.0
+    for r, _ in copies:
+        for a in loads:
+            step = a.step(r)
+            total += 1.0 if step is None else 0.0 if abs(step) < 16 else 0.02 if abs(step) < 1024 else 0.1
+    return total
+
+
+def _order_loops(schedule: Schedule, sides: Sides) -> None:
+    """Run loops that both factors depend on outermost: inside them little memory is touched again and again."""
+    single = {r for ranges in sides.ranges for r in ranges}
+    outer = [i for i, a in enumerate(schedule.axes) if a.kind in LOOPS]
+    for done, at in enumerate([i for i in outer if not schedule.origins[schedule.axes[i].range] & single]):
+        first = outer.index(at)
+        for a, b in zip(outer[first - 1 :: -1] if first > done else (), outer[first:done:-1], strict=False):
+            schedule.apply(Opt(OptOps.SWAP, a, b))
 
 
 def _copy_output(schedule: Schedule, r: UOp, factor: int) -> None:
@@ -196,6 +217,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
             _copy_output(schedule, r, f)
         vectorize_output(schedule, tile.lane, tile.lanes, tile.vectors)
         _unroll_contracted(schedule, tile.vectors * math.prod(f for _, f in tile.copies))
+    _order_loops(schedule, sides)
     block_long_sums(schedule, kernel, CHAIN)
     use_threads(schedule, kernel)
     return True
