@@ -18,21 +18,20 @@ import secrets
 import struct
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, Final, NamedTuple
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import DEBUG, prod, tqdm
+from tinygrad.nn.archives import TensorIO, accept_filename, tar_extract, zip_extract
+from tinygrad.nn.torch_file import torch_load
 from tinygrad.tensor import Tensor
 
 __all__ = [
-    "accept_filename", "get_parameters", "get_state_dict", "inverse_safe_dtypes", "load_state_dict", "safe_dtypes",
-    "safe_load", "safe_load_metadata", "safe_save",
+    "TensorIO", "accept_filename", "get_parameters", "get_state_dict", "inverse_safe_dtypes", "load_state_dict",
+    "safe_dtypes", "safe_load", "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "zip_extract",
 ]  # fmt: skip
-
-R = TypeVar("R")
-P = ParamSpec("P")
 
 safe_dtypes: Final[dict[str, DType]] = {
     "BOOL": dtypes.bool,
@@ -256,17 +255,6 @@ def _check_same_shape(name: str, own: Tensor, new: Tensor) -> None:
 
 
 # ---- safetensors files ----
-
-
-def accept_filename(func: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor | str | Path, P], R]:
-    """Let a function of a uint8 tensor take a path too, which is opened as a tensor on the DISK device."""
-
-    @functools.wraps(func)
-    def wrapper(fn: Tensor | str | Path, *args: P.args, **kwargs: P.kwargs) -> R:
-        return func(fn if isinstance(fn, Tensor) else Tensor(Path(fn)), *args, **kwargs)
-
-    # The type cannot say that the first argument may be given by name too.
-    return cast("Callable[Concatenate[Tensor | str | Path, P], R]", wrapper)
 
 
 class _Entry(NamedTuple):
