@@ -15,7 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text
 from tinygrad.helpers import Context
-from tinygrad.mixin.rand import random_state
+from tinygrad.mixin.rand import is_random_state
 from tinygrad.tensor import Tensor, all_tensors
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import PatternMatcher, UOp, UPat, graph_rewrite
@@ -32,8 +32,6 @@ class _Trace:
         self.slots = {node: slot for slot, node in enumerate(inputs)}
         self.explicit = len(inputs)
         self.first_new_slot = first_new_slot
-        # Random state is shared by everybody: it stays itself inside of a body.
-        self.shared = {t.uop.buf_uop for t in random_state()}
 
     def param(self, node: UOp) -> UOp:
         """Return the placeholder of an input, a new slot if it is not known yet."""
@@ -43,8 +41,8 @@ class _Trace:
         return node.param_like(self.slots[node])
 
     def is_implicit(self, buffer: UOp) -> bool:
-        """Return whether storage comes from outside: it existed before the body ran."""
-        return buffer.arg.slot < self.first_new_slot and buffer not in self.shared
+        """Return whether storage comes from outside: it existed before the body ran, and is not the random state."""
+        return buffer.arg.slot < self.first_new_slot and not is_random_state(buffer)
 
 
 def _capture_buffer(ctx: _Trace, x: UOp) -> UOp | None:
@@ -85,6 +83,14 @@ def _body_of(result: Any) -> UOp:
         return UOp.maketuple(*(t.uop for t in result))
     kinds = ", ".join(type(t).__name__ for t in result) if isinstance(result, tuple) else type(result).__name__
     raise RuntimeError(f"function return type must be a Tensor or a tuple of Tensors, got {kinds}")
+
+
+def _used_inputs(body: UOp, inputs: list[UOp]) -> list[UOp]:
+    """Return the inputs that the body reads: what it does not read must not wait for the call, nor be computed by it."""
+    known = set(inputs)
+    inside = body.toposort(gate=lambda u: u not in known, enter_calls=False)
+    read = {source for u in inside for source in u.src}
+    return [u for u in inputs if u in read]
 
 
 def _views_of_storage(body: UOp, trace: _Trace) -> dict[UOp, UOp]:
@@ -128,8 +134,10 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
         marker = UOp.new_buffer("NULL", 1, dtypes.uint8).arg.slot
         with Context(ALLOW_DEVICE_USAGE=0):
             result = self.fxn(*args, **kwargs)
-        trace = _Trace(inputs, marker)
         body = _body_of(result)
+        if self.grad_fxn is None:  # one that is given answers for all inputs, in order
+            inputs = _used_inputs(body, inputs)
+        trace = _Trace(inputs, marker)
         body = body.substitute({u: u.param_like(slot) for slot, u in enumerate(inputs)}, name="function inputs")
         views = _views_of_storage(body, trace)
         body = graph_rewrite(body.substitute(views) if views else body, pm_ctx, ctx=trace, name="implicit inputs")

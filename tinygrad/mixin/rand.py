@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
@@ -40,6 +41,7 @@ class _DeviceState:
         self.counter: Tensor = Tensor.full((4,), 0, dtype=dtypes.uint32, device=device)
         self.last: Tensor | None = None
         self.device = device
+        _storage.add(self.counter.uop.buf_uop)
 
     def draw(self, words: int) -> Tensor:
         """Advance the counter by ``words`` and return the key (two words) for the numbers of this call."""
@@ -55,6 +57,7 @@ class _DeviceState:
         new_high = high + more_high + (new_low < low).cast(dtypes.uint32)
         self.counter.assign(new_low.cat(new_high, low, high))
         copy = Tensor.empty(4, dtype=dtypes.uint32, device=self.device)
+        _storage.add(copy.uop.buf_uop)
         at = self.counter.shrink([(2, 4)])
         copy.assign(self.counter.shrink([(0, 2)]).cat(_threefry_words(_key_node(self.key), at.uop, at)))
         self.last = copy
@@ -75,6 +78,13 @@ class _Generator:
 
 
 _generator = _Generator(int(time.time()))
+# Storage of counters and of their copies, as long as somebody reads it.
+_storage: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+
+def is_random_state(buffer: UOp) -> bool:
+    """Return whether a BUFFER holds random state: shared by everybody, it is nobody's argument."""
+    return buffer in _storage
 
 
 def random_state() -> list[Tensor]:
