@@ -1,8 +1,8 @@
 """A numpy interpreter of tensor graphs: what a graph means, without scheduler and code generator.
 
 In:   a node of a tensor graph, or a tensor.
-Out:  its value as a numpy array (bfloat16 and fp8 as float32). Floats are computed in float64 and rounded to their dtype
-      after every node, so results are at least as accurate as those of a device.
+Out:  its value as a numpy array (bfloat16 and fp8 as float32). Floats are computed in float64 and rounded to their
+      dtype after every node, so results are at least as accurate as those of a device.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _marg(u: UOp) -> tuple:
     return tuple(fill(x) for x in u.marg)
 
 
-def _value(u: UOp, values: dict[UOp, Any], params: dict[int, Any]) -> Any:
+def _value(u: UOp, values: dict[UOp, Any], params: dict[int, Any]) -> Any:  # noqa: C901  one case per op
     src = [values.get(s) for s in u.src]
     match u.op:
         case Ops.CONST:

@@ -59,7 +59,14 @@ def test_symbolic() -> None:
 
 
 def test_model_of_convolutions() -> None:
-    layers = [nn.Conv2d(1, 8, 5), Tensor.relu, nn.BatchNorm(8), Tensor.max_pool2d, lambda x: x.flatten(1), nn.Linear(1152, 10)]
+    layers = [
+        nn.Conv2d(1, 8, 5),
+        Tensor.relu,
+        nn.BatchNorm(8),
+        Tensor.max_pool2d,
+        lambda x: x.flatten(1),
+        nn.Linear(1152, 10),
+    ]
     with Context(TRAINING=0):
         assert Tensor.empty(2, 1, 28, 28).sequential(layers).realize().shape == (2, 10)
 

@@ -11,16 +11,12 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tinygrad import middleware as middleware
-    from tinygrad import nn as nn
+    from tinygrad import middleware as middleware, nn as nn
     from tinygrad.device import Device as Device
     from tinygrad.dtype import dtypes as dtypes
     from tinygrad.engine.jit import TinyJit as TinyJit
     from tinygrad.function import function as function
-    from tinygrad.helpers import Context as Context
-    from tinygrad.helpers import GlobalCounters as GlobalCounters
-    from tinygrad.helpers import fetch as fetch
-    from tinygrad.helpers import getenv as getenv
+    from tinygrad.helpers import Context as Context, GlobalCounters as GlobalCounters, fetch as fetch, getenv as getenv
     from tinygrad.tensor import Tensor as Tensor
     from tinygrad.uop.ops import UOp as UOp
 
@@ -43,8 +39,8 @@ _HOMES = {
 _MODULES = frozenset({"nn", "middleware"})
 
 __all__ = [
-    "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable", "dtypes", "fetch", "function", "getenv",
-    "middleware", "nn",
+    "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable", "dtypes", "fetch", "function",
+    "getenv", "middleware", "nn",
 ]  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """The registry of live tensors: who shows which storage, and re-pointing them when storage changes hands.
 
 In:   every Tensor, at birth.
-Out:  ``all_tensors``, the tensors that alias a buffer, and the two events that re-point tensors: a write into storage, and
-      a realize that gave nodes storage.
-Why:  a Tensor is only a pointer to a node. A write makes a new node (the storage after the write), so everybody who shows
-      the storage has to point at it. Finding them must not cost a walk over all tensors for each of a training step's writes.
+Out:  ``all_tensors``, the tensors that alias a buffer, and the two events that re-point tensors: a write into storage,
+      and a realize that gave nodes storage.
+Why:  a Tensor is only a pointer to a node. A write makes a new node (the storage after the write), so everybody who
+      shows the storage has to point at it. Finding them must not cost a walk over all tensors for each write.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def live_tensors() -> Iterator[Tensor]:
             yield tensor
 
 
-# ---- storage and views --------------------------------------------------------------------------------------------------
+# ---- storage and views ---------------------------------------------------------------------------------------------
 
 
 def is_view_node(u: UOp) -> bool:
@@ -138,7 +138,7 @@ def _drop_dead() -> None:
         _showing.pop(slot, None)
 
 
-# ---- events -----------------------------------------------------------------------------------------------------------------
+# ---- events --------------------------------------------------------------------------------------------------------
 
 
 def write_view(view: UOp, value: UOp) -> None:
@@ -180,7 +180,7 @@ def rebase_plain(view: UOp, base: UOp) -> UOp:
 
 
 def new_storage(value: UOp, device: Any = None) -> UOp:
-    """Return fresh storage that holds ``value``, in its shape."""
+    """Return fresh storage that holds ``value``, in its shape; on its device, or the given one, or the default."""
     from tinygrad.device import canonicalize_device
     from tinygrad.dtype import strong_dtype
     from tinygrad.helpers import prod
@@ -189,7 +189,7 @@ def new_storage(value: UOp, device: Any = None) -> UOp:
     value = value.cast(strong_dtype(value.dtype))
     largest = to_max_shape(value.shape)
     where = device if device is not None else value.device
-    storage = UOp.new_buffer(canonicalize_device(where), prod(largest), value.dtype)
+    storage = UOp.new_buffer(str(canonicalize_device(where)), prod(largest), value.dtype)
     view = storage._mop(Ops.RESHAPE, largest) if largest != storage.shape else storage
     shown = _cut(view, value.shape)
     written = storage.after(UOp(Ops.STORE, None, (shown, value)))

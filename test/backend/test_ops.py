@@ -13,6 +13,7 @@ import torch
 
 from tinygrad import Tensor, dtypes
 
+F = torch.nn.functional
 Shapes = Sequence[tuple[int, ...]]
 
 
@@ -56,14 +57,16 @@ def assert_like_torch(
 
 
 def cases(*rows: tuple) -> Any:
-    return pytest.mark.parametrize(("shapes", "torch_fn", "fn", "options"), [r[1:] for r in rows], ids=[r[0] for r in rows])
+    return pytest.mark.parametrize(
+        ("shapes", "torch_fn", "fn", "options"), [r[1:] for r in rows], ids=[r[0] for r in rows]
+    )
 
 
 def row(name: str, shapes: Any, torch_fn: Any, fn: Any = None, **options: Any) -> tuple:
     return name, shapes, torch_fn, fn, options
 
 
-# ---- movement ------------------------------------------------------------------------------------------------------------
+# ---- movement ------------------------------------------------------------------------------------------------------
 
 
 @cases(
@@ -98,28 +101,29 @@ def row(name: str, shapes: Any, torch_fn: Any, fn: Any = None, **options: Any) -
     row("split", [(7, 2)], lambda x: x.split(3)[1] * 2),
     row("split-sizes", [(7, 2)], lambda x: x.split([1, 4, 2])[1] * 2),
     row("chunk", [(7, 2)], lambda x: x.chunk(3)[2] * 2),
-    row("pad", [(3, 4)], lambda x: torch.nn.functional.pad(x, (1, 2, 0, 1)), lambda x: x.pad((1, 2, 0, 1))),
-    row("pad-value", [(3,)], lambda x: torch.nn.functional.pad(x, (1, 2), value=3.5), lambda x: x.pad((1, 2), value=3.5)),
-    row("pad-crop", [(5,)], lambda x: torch.nn.functional.pad(x, (-1, 2)), lambda x: x.pad((-1, 2))),
+    row("pad", [(3, 4)], lambda x: F.pad(x, (1, 2, 0, 1)), lambda x: x.pad((1, 2, 0, 1))),
+    row("pad-value", [(3,)], lambda x: F.pad(x, (1, 2), value=3.5), lambda x: x.pad((1, 2), value=3.5)),
+    row("pad-crop", [(5,)], lambda x: F.pad(x, (-1, 2)), lambda x: x.pad((-1, 2))),
     row(
         "pad-reflect",
         [(1, 2, 5)],
-        lambda x: torch.nn.functional.pad(x, (2, 3), mode="reflect"),
+        lambda x: F.pad(x, (2, 3), mode="reflect"),
         lambda x: x.pad((2, 3), mode="reflect"),
     ),
     row(
         "pad-replicate",
         [(1, 2, 5)],
-        lambda x: torch.nn.functional.pad(x, (2, 3), mode="replicate"),
+        lambda x: F.pad(x, (2, 3), mode="replicate"),
         lambda x: x.pad((2, 3), mode="replicate"),
     ),
     row(
         "pad-circular",
         [(1, 2, 5)],
-        lambda x: torch.nn.functional.pad(x, (2, 3), mode="circular"),
+        lambda x: F.pad(x, (2, 3), mode="circular"),
         lambda x: x.pad((2, 3), mode="circular"),
     ),
-    row("meshgrid", [(3,), (4,)], lambda a, b: sum(torch.meshgrid(a, b, indexing="ij")), lambda a, b: sum(a.meshgrid(b))),
+    row("meshgrid", [(3,), (4,)], lambda a, b: sum(torch.meshgrid(a, b, indexing="ij")),
+        lambda a, b: sum(a.meshgrid(b))),
     row(
         "meshgrid-xy",
         [(3,), (4,)],
@@ -134,7 +138,9 @@ def test_movement(shapes: Any, torch_fn: Any, fn: Any, options: dict) -> None:
 def test_rearrange() -> None:
     x = np.arange(2 * 6 * 4).reshape(2, 6, 4)
     t = Tensor(x)
-    np.testing.assert_equal(t.rearrange("b (h w) c -> b c h w", h=2).numpy(), x.reshape(2, 2, 3, 4).transpose(0, 3, 1, 2))
+    np.testing.assert_equal(
+        t.rearrange("b (h w) c -> b c h w", h=2).numpy(), x.reshape(2, 2, 3, 4).transpose(0, 3, 1, 2)
+    )
     np.testing.assert_equal(t.rearrange("... c -> c ...").numpy(), x.transpose(2, 0, 1))
     np.testing.assert_equal(t.rearrange("a b c -> (a b c) 1").numpy(), x.reshape(-1, 1))
     with pytest.raises(AssertionError, match="names differ"):
@@ -143,16 +149,27 @@ def test_rearrange() -> None:
 
 @pytest.mark.parametrize(
     ("size", "kernel", "stride", "dilation"),
-    [(10, 3, 1, 1), (10, 3, 2, 1), (11, 3, 1, 2), (11, 2, 3, 1), (9, 3, 3, 1), (12, 2, 5, 3), (7, 7, 1, 1), (5, 1, 2, 1)],
+    [
+        (10, 3, 1, 1),
+        (10, 3, 2, 1),
+        (11, 3, 1, 2),
+        (11, 2, 3, 1),
+        (9, 3, 3, 1),
+        (12, 2, 5, 3),
+        (7, 7, 1, 1),
+        (5, 1, 2, 1),
+    ],
 )
 def test_pool_windows(size: int, kernel: int, stride: int, dilation: int) -> None:
     x = np.arange(2 * size, dtype=np.float32).reshape(2, size)
     count = (size - dilation * (kernel - 1) - 1) // stride + 1
-    expected = np.stack([x[:, y * stride : y * stride + dilation * (kernel - 1) + 1 : dilation] for y in range(count)], 1)
+    expected = np.stack(
+        [x[:, y * stride : y * stride + dilation * (kernel - 1) + 1 : dilation] for y in range(count)], 1
+    )
     np.testing.assert_equal(Tensor(x)._pool((kernel,), stride, dilation).numpy(), expected)
 
 
-# ---- two operands ----------------------------------------------------------------------------------------------------------
+# ---- two operands --------------------------------------------------------------------------------------------------
 
 
 @cases(
@@ -207,7 +224,9 @@ def test_special_values(op: str) -> None:
         expected = getattr(a, name)(b)
     got = getattr(Tensor(a), name)(Tensor(b)).numpy()
     np.testing.assert_array_equal(got, expected)
-    np.testing.assert_array_equal(np.signbit(got), np.signbit(expected) & ~np.isnan(expected) | np.signbit(got) & np.isnan(expected))
+    np.testing.assert_array_equal(
+        np.signbit(got), np.signbit(expected) & ~np.isnan(expected) | np.signbit(got) & np.isnan(expected)
+    )
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64", "bool"])
@@ -271,17 +290,22 @@ def test_negative_zero_and_rounding() -> None:
     assert (1 / Tensor([-0.0])).tolist() == [-math.inf]
 
 
-# ---- one operand --------------------------------------------------------------------------------------------------------------
+# ---- one operand ---------------------------------------------------------------------------------------------------
 
 UNARY = [
     ("neg", {}), ("abs", {}), ("sign", {}), ("square", {}), ("sqrt", {"low": 0.1}), ("rsqrt", {"low": 0.1}),
-    ("reciprocal", {"low": 0.2}), ("exp", {"low": -20, "high": 20}), ("exp2", {"low": -20, "high": 20}), ("log", {"low": 1e-3}),
-    ("log2", {"low": 1e-3}), ("log10", {"low": 1e-3}), ("sin", {"low": -100, "high": 100}), ("cos", {"low": -100, "high": 100}),
+    ("reciprocal", {"low": 0.2}), ("exp", {"low": -20, "high": 20}), ("exp2", {"low": -20, "high": 20}),
+    ("log", {"low": 1e-3}),
+    ("log2", {"low": 1e-3}), ("log10", {"low": 1e-3}), ("sin", {"low": -100, "high": 100}),
+    ("cos", {"low": -100, "high": 100}),
     ("tan", {"low": -1.4, "high": 1.4}), ("asin", {"low": -0.99, "high": 0.99}), ("acos", {"low": -0.99, "high": 0.99}),
     ("atan", {"low": -100, "high": 100}), ("sinh", {"low": -8, "high": 8}), ("cosh", {"low": -8, "high": 8}),
-    ("asinh", {"low": -1000, "high": 1000}), ("acosh", {"low": 1.01, "high": 1000}), ("atanh", {"low": -0.99, "high": 0.99}),
-    ("erf", {"low": -4, "high": 4}), ("trunc", {}), ("floor", {}), ("ceil", {}), ("round", {}), ("sigmoid", {"low": -30, "high": 30}),
-    ("tanh", {"low": -10, "high": 10}), ("relu", {}), ("expm1", {"low": -5, "high": 5}), ("log1p", {"low": -0.9, "high": 5}),
+    ("asinh", {"low": -1000, "high": 1000}), ("acosh", {"low": 1.01, "high": 1000}),
+    ("atanh", {"low": -0.99, "high": 0.99}),
+    ("erf", {"low": -4, "high": 4}), ("trunc", {}), ("floor", {}), ("ceil", {}), ("round", {}),
+    ("sigmoid", {"low": -30, "high": 30}),
+    ("tanh", {"low": -10, "high": 10}), ("relu", {}), ("expm1", {"low": -5, "high": 5}),
+    ("log1p", {"low": -0.9, "high": 5}),
 ]  # fmt: skip
 
 
@@ -290,7 +314,6 @@ def test_unary(name: str, options: dict) -> None:
     assert_like_torch([(5, 13)], lambda x: getattr(x, name)(), **options)
 
 
-F = torch.nn.functional
 ACTIVATIONS = [
     ("relu6", F.relu6, lambda x: x.relu6()),
     ("leaky_relu", lambda x: F.leaky_relu(x, 0.1), lambda x: x.leaky_relu(0.1)),
@@ -372,7 +395,7 @@ def test_isclose() -> None:
     assert Tensor([1.0, 2.0]).allclose(Tensor([1.0, 2.0])).item()
 
 
-# ---- reductions ------------------------------------------------------------------------------------------------------------------
+# ---- reductions ----------------------------------------------------------------------------------------------------
 
 
 @cases(
@@ -456,7 +479,7 @@ def test_logsumexp_of_infinities() -> None:
     assert np.isfinite(x.grad.numpy()).all()
 
 
-# ---- creation -------------------------------------------------------------------------------------------------------------------------
+# ---- creation ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -465,7 +488,9 @@ def test_logsumexp_of_infinities() -> None:
 def test_arange(args: tuple) -> None:
     expected = np.arange(*args)
     got = Tensor.arange(*args)
-    assert got.dtype == (dtypes.float32 if expected.dtype.kind == "f" else dtypes.int64 if args[0] == 2**31 else dtypes.int32)
+    assert got.dtype == (
+        dtypes.float32 if expected.dtype.kind == "f" else dtypes.int64 if args[0] == 2**31 else dtypes.int32
+    )
     np.testing.assert_allclose(got.numpy(), expected, rtol=1e-6)
 
 

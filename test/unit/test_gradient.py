@@ -22,12 +22,15 @@ def test_second_derivative() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["exp", "log", "sin", "cos", "tanh", "sigmoid", "sqrt", "erf", "asinh", "log1p", "expm1", "softplus", "square"]
+    "name",
+    ["exp", "log", "sin", "cos", "tanh", "sigmoid", "sqrt", "erf", "asinh", "log1p", "expm1", "softplus", "square"],
 )
 def test_second_derivative_like_torch(name: str) -> None:
     ours, theirs = Tensor([0.3, 0.8, 1.7]), torch.tensor([0.3, 0.8, 1.7], requires_grad=True)
     function = torch.nn.functional.softplus if name == "softplus" else getattr(torch, name)
-    expected = torch.autograd.grad(torch.autograd.grad(function(theirs).sum(), theirs, create_graph=True)[0].sum(), theirs)[0]
+    expected = torch.autograd.grad(
+        torch.autograd.grad(function(theirs).sum(), theirs, create_graph=True)[0].sum(), theirs
+    )[0]
     got = getattr(ours, name)().sum().gradient(ours)[0].sum().gradient(ours)[0]
     np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-4, atol=1e-6)
 
@@ -103,7 +106,7 @@ def test_where_and_comparison() -> None:
 
 
 def test_corner_conventions() -> None:
-    def grad(function, values: list[float]) -> list[float]:  # noqa: ANN001
+    def grad(function, values: list[float]) -> list[float]:
         x = Tensor(values)
         function(x).sum().backward()
         return x.grad.tolist()
@@ -120,7 +123,9 @@ def test_corner_conventions() -> None:
     assert grad(lambda x: x.trunc(), [1.5]) == [0.0]
 
 
-@pytest.mark.parametrize("name", ["elu", "celu", "selu", "softplus", "sigmoid", "tanh", "logsigmoid", "gelu", "mish", "silu"])
+@pytest.mark.parametrize(
+    "name", ["elu", "celu", "selu", "softplus", "sigmoid", "tanh", "logsigmoid", "gelu", "mish", "silu"]
+)
 def test_saturation_is_finite(name: str) -> None:
     x = Tensor([-300.0, -100.0, 100.0, 300.0])
     getattr(x, name)().sum().backward()
@@ -149,7 +154,7 @@ def test_empty_matmul() -> None:
     assert gb.numpy().shape == (0, 4)
 
 
-# ---- writes -----------------------------------------------------------------------------------------------------------------
+# ---- writes --------------------------------------------------------------------------------------------------------
 
 
 def test_gradient_through_assigned_view() -> None:
@@ -174,7 +179,7 @@ def test_gradient_through_clone_and_contiguous() -> None:
     np.testing.assert_allclose(x.grad.numpy(), [3.0, 12.0])
 
 
-# ---- calls --------------------------------------------------------------------------------------------------------------------
+# ---- calls ---------------------------------------------------------------------------------------------------------
 
 
 def test_call_is_differentiated_through_its_body() -> None:
@@ -201,7 +206,7 @@ def test_backward_call_is_named() -> None:
     assert grad.src[0].arg.name == "square_backward"
 
 
-# ---- the table and the walk ------------------------------------------------------------------------------------------------------
+# ---- the table and the walk ----------------------------------------------------------------------------------------
 
 
 def test_rule_table() -> None:

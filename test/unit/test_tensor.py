@@ -20,7 +20,7 @@ from tinygrad.settings import TRAINING
 from tinygrad.tensor import _apply_map_to_tensors, _fromnp, all_tensors, is_numpy_ndarray
 from tinygrad.uop import Ops
 
-# ---- construction ---------------------------------------------------------------------------------------------------------
+# ---- construction --------------------------------------------------------------------------------------------------
 
 
 def test_slots_and_registry() -> None:
@@ -130,7 +130,7 @@ def test_blob() -> None:
     assert array.tolist() == [0.0] * 6
 
 
-# ---- properties and Python's protocols ----------------------------------------------------------------------------------------
+# ---- properties and Python's protocols -----------------------------------------------------------------------------
 
 
 def test_properties() -> None:
@@ -185,12 +185,12 @@ def test_numpy_operands() -> None:
     assert (array - t).tolist() == [9.0, 18.0]
     assert (np.float64(3) * t).dtype is dtypes.float32
     with pytest.raises(TypeError):
-        t + [1, 2]
+        t + [1, 2]  # noqa: RUF005  what is tested is the operator
     with pytest.raises(RuntimeError):
         t + "1"
 
 
-# ---- dtypes ------------------------------------------------------------------------------------------------------------------------
+# ---- dtypes --------------------------------------------------------------------------------------------------------
 
 
 def test_promotion() -> None:
@@ -226,7 +226,7 @@ def test_casts() -> None:
     assert _to_np_dtype(dtypes.float32) is np.float32
 
 
-# ---- realizing and reading ------------------------------------------------------------------------------------------------------------
+# ---- realizing and reading -----------------------------------------------------------------------------------------
 
 
 def test_realize_points_everybody_at_the_buffer() -> None:
@@ -291,7 +291,7 @@ def test_schedule_linear() -> None:
     assert t.uop.base.op is Ops.BUFFER
 
 
-# ---- writing -------------------------------------------------------------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------------------------
 
 
 def test_assign_reaches_views_and_leaves_copies() -> None:
@@ -364,7 +364,16 @@ def test_in_place_operators() -> None:
     t ^= 2
     assert t is alias
     x = np.array([8, 9])
-    x += 1; x -= 1; x *= 2; x //= 3; x %= 4; x <<= 2; x >>= 1; x |= 1; x &= 7; x ^= 2  # noqa: E702
+    x += 1
+    x -= 1
+    x *= 2
+    x //= 3
+    x %= 4
+    x <<= 2
+    x >>= 1
+    x |= 1
+    x &= 7
+    x ^= 2
     assert t.tolist() == x.tolist()
     f = Tensor([4.0])
     f /= 2
@@ -444,7 +453,7 @@ def test_many_live_tensors_do_not_slow_down_a_write() -> None:
     assert len(keep) == 5000
 
 
-# ---- modes ------------------------------------------------------------------------------------------------------------------------------------
+# ---- modes ---------------------------------------------------------------------------------------------------------
 
 
 def test_training_flag() -> None:
@@ -491,7 +500,7 @@ def test_threads() -> None:
     assert results == {i: 16.0 * (i + 3) for i in range(4)}
 
 
-# ---- calls -------------------------------------------------------------------------------------------------------------------------------------
+# ---- calls ---------------------------------------------------------------------------------------------------------
 
 
 def test_callify() -> None:
@@ -508,7 +517,7 @@ def test_apply_uop() -> None:
     assert (c.grad, c.is_param, c.tolist()) == (None, True, [3.0])
 
 
-# ---- errors -----------------------------------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------------------------
 
 
 def test_shape_errors_name_operation_operands_and_line() -> None:

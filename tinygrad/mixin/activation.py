@@ -10,24 +10,19 @@ import math
 from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
-from tinygrad.mixin.hooks import Hooks
-from tinygrad.mixin.unary import float_function
+from tinygrad.mixin.unary import UnaryMixin, float_function
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from tinygrad.mixin.elementwise import ElementwiseMixin as _Base
-else:
-    _Base = Hooks
 
-
-class ActivationMixin(_Base):
+class ActivationMixin(UnaryMixin):
     """Activation functions."""
 
     __slots__ = ()
 
     def relu(self) -> Self:
-        """max(x, 0); NaN stays, the gradient at 0 is 0."""
+        """Return max(x, 0); NaN stays, the gradient at 0 is 0."""
         larger = self.maximum(0)
         if not dtypes.is_float(self.dtype):
             return larger
@@ -35,7 +30,7 @@ class ActivationMixin(_Base):
         return (larger > 0).where(self, larger)
 
     def relu6(self) -> Self:
-        """min(max(x, 0), 6)."""
+        """Return min(max(x, 0), 6)."""
         return self._hard_limit(0, 6)
 
     def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
@@ -56,29 +51,29 @@ class ActivationMixin(_Base):
 
     @float_function(weak=True)
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
-        """x above 0, neg_slope * x below."""
+        """Return x above 0, neg_slope * x below."""
         return (self > 0).where(self, self * neg_slope)
 
     @float_function()
     def elu(self, alpha: float = 1.0) -> Self:
-        """x above 0, alpha * (exp(x) - 1) below."""
+        """Return x above 0, alpha * (exp(x) - 1) below."""
         below = (self > 0).where(0.0, self).expm1() * alpha
         return (self > 0).where(self, below)._with_gradient(self, (self > 0).where(1.0, below + alpha))
 
     @float_function(weak=True)
     def celu(self, alpha: float = 1.0) -> Self:
-        """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
+        """Return max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
         minus_one = ((self > 0).where(0.0, self) / alpha).expm1()
         value = (self > 0).where(self, minus_one * alpha)
         return value._with_gradient(self, (self > 0).where(1.0, minus_one + 1))
 
     def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
-        """gamma * elu(x, alpha)."""
+        """Return gamma * elu(x, alpha)."""
         return self.elu(alpha) * gamma
 
     @float_function(weak=True)
     def gelu(self, approximate: str = "tanh") -> Self:
-        """x times the normal distribution function, approximated through tanh or (``none``) computed through erf.
+        """Return x times the normal distribution function, through tanh or (``none``) exactly, through erf.
 
         Raises:
             RuntimeError: Another approximation.
@@ -92,12 +87,12 @@ class ActivationMixin(_Base):
 
     @float_function(weak=True)
     def quick_gelu(self) -> Self:
-        """x * sigmoid(1.702 x)."""
+        """Return x * sigmoid(1.702 x)."""
         return self * (self * 1.702).sigmoid()
 
     @float_function(weak=True)
     def swish(self) -> Self:
-        """x * sigmoid(x)."""
+        """Return x * sigmoid(x)."""
         return self * self.sigmoid()
 
     def silu(self) -> Self:
@@ -106,33 +101,33 @@ class ActivationMixin(_Base):
 
     @float_function(weak=True)
     def hardswish(self) -> Self:
-        """x * relu6(x + 3) / 6."""
+        """Return x * relu6(x + 3) / 6."""
         value = self * (self + 3).clamp(0, 6) * (1 / 6)
         inside = self * (1 / 3) + 0.5
         return value._with_gradient(self, (self <= -3).where(0.0, (self < 3).where(inside, 1.0)))
 
     @float_function(weak=True)
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
-        """alpha * x + beta, limited to [0, 1]."""
+        """Return alpha * x + beta, limited to [0, 1]."""
         return (self * alpha + beta)._hard_limit(0, 1)
 
     @float_function(weak=True)
     def softplus(self, beta: float = 1.0) -> Self:
-        """log(1 + exp(beta x)) / beta."""
+        """Return log(1 + exp(beta x)) / beta."""
         scaled = self * beta
         value = ((scaled.abs() * -1).exp().log1p() + scaled.maximum(0)) / beta
         return value._with_gradient(self, scaled.sigmoid())
 
     @float_function(weak=True)
     def mish(self) -> Self:
-        """x * tanh(softplus(x))."""
+        """Return x * tanh(softplus(x))."""
         return self * self.softplus().tanh()
 
     def logsigmoid(self) -> Self:
-        """log(sigmoid(x)) without overflow."""
+        """Return log(sigmoid(x)) without overflow."""
         return (self * -1).softplus() * -1
 
     @float_function()
     def softsign(self) -> Self:
-        """x / (1 + abs(x))."""
+        """Return x / (1 + abs(x))."""
         return self / (self.abs() + 1)

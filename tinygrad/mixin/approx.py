@@ -22,9 +22,9 @@ from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
-    from tinygrad.mixin.elementwise import ElementwiseMixin
+    from tinygrad.mixin.unary import UnaryMixin
 
-T = TypeVar("T", bound="ElementwiseMixin")
+T = TypeVar("T", bound="UnaryMixin")
 
 
 def _table(*digits: str) -> tuple[float, ...]:

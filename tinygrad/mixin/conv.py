@@ -17,7 +17,6 @@ from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, strong_d
 from tinygrad.errors import error_text
 from tinygrad.helpers import flat_to_grouped, make_tuple, resolve_pool_pads
 from tinygrad.mixin.composite import CompositeShapeError, composite, contract, contraction_dtypes, sizes_differ
-from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.reduce import ReduceMixin
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def pads_of(padding: int | Sequence[int], dims: int) -> tuple[Pair, ...]:
     return tuple((int(before), int(after)) for before, after in flat_to_grouped(resolve_pool_pads(padding, dims)))
 
 
-class ConvMixin(ElementwiseMixin, ReduceMixin):
+class ConvMixin(ReduceMixin):
     """Convolutions of Tensor and UOp."""
 
     __slots__ = ()

@@ -2,7 +2,7 @@
 
 In:   ``_wrap_uop`` and ``const``.
 Out:  constants (CONST, EXPAND), index ranges (iota) and fresh storage (BUFFER, filled by a STORE).
-Why:  filled tensors own storage (each a buffer of its own), so that they can be written to; constants and ranges never do.
+Why:  filled tensors own storage (each a buffer of its own), so that they can be written to; constants and ranges never.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
 
     @classmethod
     def invalids(cls, *shape: Any, device: Any = None, dtype: DTypeLike | None = None) -> Self:
-        """Return write-only scratch: its content is undefined until something is stored. The dtype is bool unless given."""
+        """Return write-only scratch: undefined until something is stored. The dtype is bool unless given."""
         return cls.empty(*shape, device=device, dtype=dtypes.bool if dtype is None else dtype)
 
     @classmethod
@@ -143,7 +143,9 @@ class CreationMixin(MovementMixin, DTypeMixin):
             RuntimeError: ``device`` is given for a tensor on several devices.
         """
         if device is not None and isinstance(self.device, tuple):
-            raise RuntimeError(error_text("full_like", "device cannot be given for a tensor on several devices", {"tensor": self}))
+            raise RuntimeError(
+                error_text("full_like", "device cannot be given for a tensor on several devices", {"tensor": self})
+            )
         kind = self.dtype if dtype is None else to_dtype(dtype)
         where = self.device if device is None else device
         if where is None or not buffer:
@@ -173,7 +175,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
         node, where = from_python(data, dtype), canonicalize_device(device)
         return node if node.device == where else node.copy_to_device(where)
 
-    # ---- ranges: no device, no storage ---------------------------------------------------------------------------------
+    # ---- ranges: no device, no storage -----------------------------------------------------------------------------
 
     @classmethod
     def arange(
@@ -310,5 +312,7 @@ def _range_dtype(dtype: DTypeLike | None, is_float: bool, first: Any, last: Any)
     else:
         kind = to_dtype(dtype)
     if dtypes.is_int(kind) and not (kind.min <= min(first, last) and max(first, last) <= kind.max):
-        raise OverflowError(f"arange: values from {first} to {last} do not fit {kind} ({kind.min} to {kind.max}); give dtype=")
+        raise OverflowError(
+            f"arange: values from {first} to {last} do not fit {kind} ({kind.min} to {kind.max}); give dtype="
+        )
     return kind

@@ -26,21 +26,27 @@ class Hooks:
     __slots__ = ()
 
     if TYPE_CHECKING:
-        shape: tuple[Any, ...]
-        dtype: DType
-        device: str | tuple[str, ...] | None
-        ndim: int
-        _uop: UOp
+        @property
+        def shape(self) -> tuple[Any, ...]: ...  # noqa: D102
+        @property
+        def dtype(self) -> DType: ...  # noqa: D102
+        @property
+        def device(self) -> str | tuple[str, ...] | None: ...  # noqa: D102
+        @property
+        def ndim(self) -> int: ...  # noqa: D102
+        @property
+        def _uop(self) -> UOp: ...
 
-        def cast(self, dtype: DTypeLike) -> Self: ...
-        def bitcast(self, dtype: DTypeLike) -> Self: ...
-        def _wrap_uop(self, uop: UOp) -> Self: ...
+        def cast(self, dtype: DTypeLike) -> Self: ...  # noqa: D102
+        def bitcast(self, dtype: DTypeLike) -> Self: ...  # noqa: D102
         @classmethod
-        def const(cls, value: Any, dtype: DTypeLike | None = None) -> Self: ...
-        def const_like(self, b: Any, dtype: DTypeLike | None = None) -> Self: ...
-        def ufix(self, x: Any) -> Self: ...
-        def contiguous(self) -> Self: ...
-        def detach(self) -> Self: ...
+        def _wrap_uop(cls, uop: UOp) -> Self: ...
+        @classmethod
+        def const(cls, value: Any, dtype: DTypeLike | None = None) -> Self: ...  # noqa: D102
+        def const_like(self, b: Any, dtype: DTypeLike | None = None) -> Self: ...  # noqa: D102
+        def ufix(self, x: Any) -> Self: ...  # noqa: D102
+        def contiguous(self) -> Self: ...  # noqa: D102
+        def detach(self) -> Self: ...  # noqa: D102
 
     def alu(self, op: Ops, *src: Self) -> Self:
         """Apply one graph operation to self and ``src``: the one entry that all elementwise methods end in."""
@@ -63,7 +69,12 @@ class Hooks:
         total = max(1, self.ndim + int(extra))
         if not -total <= dim < total:
             raise ShapeError(
-                error_text(op, f"dim {dim} is out of range for {self.ndim} dims", {"tensor": self}, f"{-total} <= dim < {total}")
+                error_text(
+                    op,
+                    f"dim {dim} is out of range for {self.ndim} dims",
+                    {"tensor": self},
+                    f"{-total} <= dim < {total}",
+                )
             )
         return dim + total if dim < 0 else dim
 

@@ -13,7 +13,6 @@ from tinygrad.dtype import dtypes, strong_dtype
 from tinygrad.errors import DTypeError, ShapeError, error_text
 from tinygrad.helpers import flatten, prod
 from tinygrad.mixin.composite import CompositeShapeError
-from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.gather import (
     as_index,
     gather_along,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 LITERAL_LIMIT = 16
 
 
-class IndexMixin(ElementwiseMixin, ReduceMixin):
+class IndexMixin(ReduceMixin):
     """Indexing methods of Tensor and UOp."""
 
     __slots__ = ()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from tinygrad.dtype import dtypes
 from tinygrad.errors import DTypeError, error_text
 from tinygrad.mixin.composite import ContractionError
-from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.reduce import ReduceMixin
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _REDUCTIONS = ("mean", "sum", "none")
 
 
-class LossMixin(ElementwiseMixin, ReduceMixin):
+class LossMixin(ReduceMixin):
     """Losses of Tensor and UOp."""
 
     __slots__ = ()

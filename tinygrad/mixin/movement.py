@@ -33,7 +33,8 @@ class MovementMixin(Hooks):
         """Return the same elements in another shape.
 
         Args:
-            shape: Sizes, as one tuple or as separate arguments. One -1 is inferred; None keeps the size of its position.
+            shape: Sizes, as one tuple or separately. One -1 is inferred; None keeps the size of its position.
+            *args: Further sizes.
 
         Raises:
             RuntimeError: More than one -1.
@@ -97,7 +98,8 @@ class MovementMixin(Hooks):
             return self
         extra = len(shape) - self.ndim
         fits = extra >= 0 and all(
-            (type(s) is int and s == 1) or same_size(s, n) for s, n in zip(self.shape, shape[max(extra, 0) :], strict=True)
+            (type(s) is int and s == 1) or same_size(s, n)
+            for s, n in zip(self.shape, shape[max(extra, 0) :], strict=True)
         )
         if not fits:
             raise self._movement_error("expand", f"cannot broadcast {self.shape} to {shape}", "sizes are equal or 1")
@@ -112,7 +114,9 @@ class MovementMixin(Hooks):
         """
         axes = tuple(self._resolve_dim(x, op="permute") for x in shape_args(order, args, "permute"))
         if sorted(axes) != list(range(self.ndim)):
-            raise RuntimeError(error_text("permute", f"order {axes} is not a permutation of {self.ndim} dims", {"tensor": self}))
+            raise RuntimeError(
+                error_text("permute", f"order {axes} is not a permutation of {self.ndim} dims", {"tensor": self})
+            )
         return self if axes == tuple(range(self.ndim)) else self._mop(Ops.PERMUTE, axes)
 
     def flip(self, axis: Any, *args: Any) -> Self:
@@ -144,7 +148,9 @@ class MovementMixin(Hooks):
         for (start, end), size in zip(pairs, self.shape, strict=True):
             known = isinstance(start, int) and isinstance(end, int)
             if known and not (0 <= start <= end and (not isinstance(size, int) or end <= size)):
-                raise self._movement_error("shrink", f"bounds {pairs} are outside the shape", "0 <= start <= end <= size")
+                raise self._movement_error(
+                    "shrink", f"bounds {pairs} are outside the shape", "0 <= start <= end <= size"
+                )
         if all(same_size(b, 0) and same_size(e, s) for (b, e), s in zip(pairs, self.shape, strict=True)):
             return self
         return self._mop(Ops.SHRINK, pairs)
@@ -198,7 +204,9 @@ class MovementMixin(Hooks):
         padding = tuple(padding)
         if any(p is None or isinstance(p, (tuple, list)) for p in padding):
             if len(padding) != self.ndim:
-                raise self._movement_error("pad", f"{len(padding)} pairs for {self.ndim} dims", "one pair (or None) per dim")
+                raise self._movement_error(
+                    "pad", f"{len(padding)} pairs for {self.ndim} dims", "one pair (or None) per dim"
+                )
             return tuple((0, 0) if p is None else (p[0], p[1]) for p in padding)
         if len(padding) % 2 != 0 or len(padding) > 2 * self.ndim:
             raise self._movement_error("pad", f"flat padding {padding} has {len(padding)} numbers",
@@ -222,24 +230,18 @@ class MovementMixin(Hooks):
             raise self._movement_error("pad", f"padding ({before}, {after}) of dim {dim} is too large for mode {mode}",
                                        f"at most {limit}")  # fmt: skip
 
-        def part(start: int, end: int) -> Self:
-            return self._slice_dim(dim, start, end)
-
         if mode == "circular":
-            sides = part(size - before, size), part(0, after)
+            left, right = self._slice_dim(dim, size - before, size), self._slice_dim(dim, 0, after)
         elif mode == "reflect":
-            sides = part(1, 1 + before).flip(dim), part(size - 1 - after, size - 1).flip(dim)
+            left = self._slice_dim(dim, 1, 1 + before).flip(dim)
+            right = self._slice_dim(dim, size - 1 - after, size - 1).flip(dim)
         else:
-            shape = list(self.shape)
-
-            def repeated(start: int, amount: int) -> Self:
-                return part(start, start + 1).expand([*shape[:dim], amount, *shape[dim + 1 :]])
-
-            sides = repeated(0, before), repeated(size - 1, after)
-        parts = [p for p in (sides[0], self, sides[1]) if p.shape[dim] != 0]
-        joined = parts[0].cat(*parts[1:], dim=dim) if len(parts) > 1 else self  # type: ignore[attr-defined]
-        total = joined.shape[dim]
-        return joined._slice_dim(dim, crop_before, total - crop_after)  # type: ignore[no-any-return]
+            keep = [-1] * self.ndim
+            left = self._slice_dim(dim, 0, 1).expand([*keep[:dim], before, *keep[dim + 1 :]])
+            right = self._slice_dim(dim, size - 1, size).expand([*keep[:dim], after, *keep[dim + 1 :]])
+        parts: list[Any] = [p for p in (left, self, right) if p.shape[dim] != 0]
+        joined: Self = parts[0].cat(*parts[1:], dim=dim) if len(parts) > 1 else self
+        return joined._slice_dim(dim, crop_before, joined.shape[dim] - crop_after)
 
     def _slice_dim(self, dim: int, start: Sint, end: Sint) -> Self:
         return self.shrink([(start, end) if i == dim else None for i in range(self.ndim)])
@@ -252,13 +254,15 @@ class MovementMixin(Hooks):
         """
         sizes = shape_args(shape, args, "pad_to")
         if len(sizes) != self.ndim:
-            raise self._movement_error("pad_to", f"{len(sizes)} sizes for {self.ndim} dims", "one size (or None) per dim")
+            raise self._movement_error(
+                "pad_to", f"{len(sizes)} sizes for {self.ndim} dims", "one size (or None) per dim"
+            )
         pads = tuple((0, 0 if n is None else ssimplify(n - s)) for n, s in zip(sizes, self.shape, strict=True))
         if any(isinstance(e, int) and e < 0 for _, e in pads):
             raise self._movement_error("pad_to", f"cannot pad {self.shape} to the smaller {sizes}", "new size >= size")
         return self._pad_constant(pads, value)
 
-    # ---- dims ---------------------------------------------------------------------------------------------------------
+    # ---- dims ------------------------------------------------------------------------------------------------------
 
     @property
     def T(self) -> Self:  # noqa: N802  as numpy and torch
@@ -278,7 +282,8 @@ class MovementMixin(Hooks):
         """Drop dims of size 1: all, or the given ones if their size is 1."""
         if dim is None:
             return self.reshape(tuple(s for s in self.shape if not same_size(s, 1)))
-        dims = {self._resolve_dim(d, op="squeeze") for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}  # type: ignore[arg-type]
+        given = (dim,) if isinstance(dim, int) else dim
+        dims = {self._resolve_dim(d, op="squeeze") for d in given}
         if self.ndim == 0:
             return self
         return self.reshape(tuple(s for i, s in enumerate(self.shape) if i not in dims or not same_size(s, 1)))
@@ -316,7 +321,7 @@ class MovementMixin(Hooks):
 
         return rearrange(self, formula, sizes)
 
-    # ---- pieces and repetition ------------------------------------------------------------------------------------------
+    # ---- pieces and repetition -------------------------------------------------------------------------------------
 
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Cut along ``dim`` into pieces of size ``sizes`` (the last may be smaller), or of the listed sizes.
@@ -393,7 +398,11 @@ class MovementMixin(Hooks):
         """Repeat every element ``repeats`` times along ``dim`` (of the flattened tensor if None)."""
         x, dim = (self.flatten(), 0) if dim is None else (self, self._resolve_dim(dim, op="repeat_interleave"))
         shape = x.shape
-        wide = x.reshape((*shape[: dim + 1], 1, *shape[dim + 1 :])).expand((*shape[: dim + 1], repeats, *shape[dim + 1 :]))
+        wide = x.reshape((*shape[: dim + 1], 1, *shape[dim + 1 :])).expand((
+            *shape[: dim + 1],
+            repeats,
+            *shape[dim + 1 :],
+        ))
         return wide.reshape((*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
 
     def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
@@ -417,7 +426,7 @@ class MovementMixin(Hooks):
                 result = twice._slice_dim(axis, -shift % size, -shift % size + size)
         return result
 
-    # ---- diagonals and windows --------------------------------------------------------------------------------------------
+    # ---- diagonals and windows -------------------------------------------------------------------------------------
 
     def diag(self) -> Self:
         """Return the square matrix with this 1-d tensor on its diagonal and 0 elsewhere.
@@ -426,7 +435,9 @@ class MovementMixin(Hooks):
             ShapeError: Not 1-d.
         """
         if self.ndim != 1:
-            raise self._movement_error("diag", f"{self.ndim} dims", "1 dim", "diagonal() reads the diagonal of a matrix")
+            raise self._movement_error(
+                "diag", f"{self.ndim} dims", "1 dim", "diagonal() reads the diagonal of a matrix"
+            )
         n = self.shape[0]
         # Rows of length n + 1 whose first element is the value: cut into rows of n, each value moves one to the right.
         return self.unsqueeze(-1).pad((None, (0, n))).flatten().shrink_to(n * n).reshape(n, n)
@@ -439,7 +450,9 @@ class MovementMixin(Hooks):
         """
         rows, cols = self._resolve_dim(dim1, op="diagonal"), self._resolve_dim(dim2, op="diagonal")
         if rows == cols:
-            raise RuntimeError(error_text("diagonal", f"dim1 and dim2 are both {rows}", {"tensor": self}, "two different dims"))
+            raise RuntimeError(
+                error_text("diagonal", f"dim1 and dim2 are both {rows}", {"tensor": self}, "two different dims")
+            )
         others = [i for i in range(self.ndim) if i not in (rows, cols)]
         x = self.permute([*others, rows, cols])
         n, m = x.shape[-2], x.shape[-1]
@@ -474,7 +487,9 @@ class MovementMixin(Hooks):
         last = x.ndim - 1
         return windows.permute([*range(dim), last, *range(dim, last), last + 1])
 
-    def _pool(self, kernel: tuple[int, ...], stride: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1) -> Self:
+    def _pool(
+        self, kernel: tuple[int, ...], stride: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1
+    ) -> Self:
         """Return all windows over the last dims: (..., spatial) becomes (..., windows, kernel).
 
         Element (y, k) of a dim reads y * stride + k * dilation. Built from repeat, shrink and reshape alone, so the
@@ -492,16 +507,20 @@ class MovementMixin(Hooks):
                                             {"input": self}, f"{count} numbers each"))  # fmt: skip
         batch, spatial = self.shape[: self.ndim - count], self.shape[self.ndim - count :]
         if not all(d * (k - 1) + 1 <= n for k, d, n in zip(kernel, dilations, spatial, strict=True)):
-            raise AssertionError(error_text("pool", f"kernel {kernel} with dilation {dilations} is larger than the input",
+            raise AssertionError(error_text("pool", f"kernel {kernel}, dilation {dilations}: larger than the input",
                                             {"input": self}))  # fmt: skip
         out = [ceildiv(n - d * (k - 1), s) for n, k, s, d in zip(spatial, kernel, strides, dilations, strict=True)]
-        if all(k <= s and d == 1 or k == 1 for k, s, d in zip(kernel, strides, dilations, strict=True)):
+        if all((k <= s and d == 1) or k == 1 for k, s, d in zip(kernel, strides, dilations, strict=True)):
             x = self._disjoint_windows(kernel, strides, out)
         else:
             x = self._overlapping_windows(kernel, strides, dilations, out)
         lead = len(batch)
         # (..., w0, k0, w1, k1, ...) -> (..., w0, w1, ..., k0, k1, ...)
-        return x.permute([*range(lead), *(lead + 2 * i for i in range(count)), *(lead + 2 * i + 1 for i in range(count))])
+        return x.permute([
+            *range(lead),
+            *(lead + 2 * i for i in range(count)),
+            *(lead + 2 * i + 1 for i in range(count)),
+        ])
 
     def _disjoint_windows(self, kernel: tuple[int, ...], strides: tuple[int, ...], out: list[int]) -> Self:
         lead = self.ndim - len(kernel)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import TRAINING
-from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.reduce import ReduceMixin
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def _wide(dtype: DType) -> DType:
     return least_upper_dtype(dtype, dtypes.float32)
 
 
-class NormMixin(ElementwiseMixin, ReduceMixin):
+class NormMixin(ReduceMixin):
     """Normalisation, dropout and attention of Tensor and UOp."""
 
     __slots__ = ()

@@ -23,7 +23,9 @@ def rearrange(x: X, formula: str, sizes: dict[str, int]) -> X:
 
     def require(condition: bool, summary: str) -> None:
         if not condition:
-            raise AssertionError(error_text("rearrange", summary, {"tensor": x, "pattern": formula, "sizes": str(sizes)}))
+            raise AssertionError(
+                error_text("rearrange", summary, {"tensor": x, "pattern": formula, "sizes": str(sizes)})
+            )
 
     require(formula.count("->") == 1, "a pattern has exactly one '->'")
     left, right = (_parse(side, require) for side in formula.split("->"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.dtype import DType, dtypes, least_upper_dtype, strong_dtype, sum_acc_dtype, to_dtype
 from tinygrad.errors import error_text
 from tinygrad.helpers import prod
-from tinygrad.mixin.hooks import Hooks
+from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.unary import float_function
 from tinygrad.uop import Ops
 
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
     from typing import Self
 
     from tinygrad.dtype import DTypeLike
-    from tinygrad.mixin.elementwise import ElementwiseMixin as _Base
-else:
-    _Base = Hooks
 
 Axis = int | Sequence[int] | None
 
 
-class ReduceMixin(_Base):
+class ReduceMixin(ElementwiseMixin):
     """Sums, products, extremes, statistics. ``dim`` is accepted as another name of ``axis``."""
 
     __slots__ = ()
@@ -42,8 +39,8 @@ class ReduceMixin(_Base):
         """
         if axis is None:
             return tuple(range(self.ndim))
-        given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-        axes = tuple(self._resolve_dim(int(a), op=op) for a in given)  # type: ignore[arg-type]
+        given = (axis,) if isinstance(axis, int) else tuple(axis)
+        axes = tuple(self._resolve_dim(int(a), op=op) for a in given)
         if len(set(axes)) != len(axes):
             raise RuntimeError(error_text(op, f"an axis appears multiple times in {given}", {"tensor": self}))
         return tuple(sorted(axes)) if self.ndim else ()
@@ -56,7 +53,7 @@ class ReduceMixin(_Base):
     def _drop_axes(self, axes: tuple[int, ...]) -> Self:
         return self.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))
 
-    # ---- sums and products ---------------------------------------------------------------------------------------------
+    # ---- sums and products -----------------------------------------------------------------------------------------
 
     def sum(
         self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None, *, dim: Axis = None
@@ -95,7 +92,7 @@ class ReduceMixin(_Base):
         acc = least_upper_dtype(own, dtypes.float32) if dtypes.is_float(own) else own
         return self.cast(acc)._reduce(Ops.MUL, axis if dim is None else dim, keepdim, "prod").cast(own)
 
-    # ---- extremes ---------------------------------------------------------------------------------------------------------
+    # ---- extremes --------------------------------------------------------------------------------------------------
 
     def max(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:
         """Return the maximum over ``axis``; NaN if there is one. Ties share the gradient equally.
@@ -133,7 +130,7 @@ class ReduceMixin(_Base):
         if dtypes.is_float(x.dtype):
             candidate = candidate | x.isnan()
         size = x.shape[axis]
-        position = type(self).arange(size, 0, -1, dtype=dtypes.int32)  # type: ignore[attr-defined]
+        position: Self = type(self).arange(size, 0, -1, dtype=dtypes.int32)
         backwards = position.reshape([size if i == axis else 1 for i in range(x.ndim)])
         furthest = candidate.where(backwards, 0).max(axis, keepdim)
         index = (furthest * -1 + size).cast(dtypes.int32)
@@ -143,7 +140,7 @@ class ReduceMixin(_Base):
         """Return the int32 index of the first minimum (of the first NaN, if there is one) along ``axis``."""
         return self._mirrored().argmax(axis if dim is None else dim, keepdim)
 
-    # ---- statistics ----------------------------------------------------------------------------------------------------------
+    # ---- statistics ------------------------------------------------------------------------------------------------
 
     def mean(
         self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None, *, dim: Axis = None
@@ -199,7 +196,7 @@ class ReduceMixin(_Base):
         variance, mean = self.var_mean(axis if dim is None else dim, keepdim, correction)
         return variance.sqrt(), mean
 
-    # ---- norms ------------------------------------------------------------------------------------------------------------------
+    # ---- norms -----------------------------------------------------------------------------------------------------
 
     @float_function()
     def logsumexp(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:

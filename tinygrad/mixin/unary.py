@@ -1,7 +1,7 @@
 """Math functions of one value.
 
 In:   ``alu`` with EXP2, LOG2, SIN, SQRT, RECIPROCAL, TRUNC, and the operators.
-Out:  graphs that are accurate over the whole range, with the derivative stated where it is simpler than that of the graph.
+Out:  graphs that are accurate over the whole range, with the derivative stated where that is simpler than deriving it.
 
 ``_with_gradient`` states a derivative: the node has the value of its first source, and its gradient with respect to the
 second source is the third one times the incoming gradient. So the backward pass reads the result that the forward pass
@@ -13,10 +13,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
-from tinygrad.mixin.hooks import Hooks
+from tinygrad.mixin.operators import OperatorMixin
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -27,14 +27,17 @@ LOG2E = 1.0 / LN2
 _NARROW = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})
 
 
-def float_function(*, weak: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def float_function(*, weak: bool = False) -> Callable[[F], F]:
     """Decorate a function of a float: other dtypes are cast first, narrow floats are computed in float32.
 
     Args:
         weak: Integers become weakfloat instead of the default float.
     """
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: F) -> F:
         @functools.wraps(function)
         def run(self: Any, *args: Any, **kwargs: Any) -> Any:
             dtype = self.dtype
@@ -44,18 +47,12 @@ def float_function(*, weak: bool = False) -> Callable[[Callable[..., Any]], Call
                 self = self.cast(least_upper_dtype(dtype, dtypes.weakfloat) if weak else least_upper_float(dtype))
             return function(self, *args, **kwargs)
 
-        return run
+        return cast("F", run)
 
     return decorate
 
 
-if TYPE_CHECKING:
-    from tinygrad.mixin.elementwise import ElementwiseMixin as _Base
-else:
-    _Base = Hooks
-
-
-class UnaryMixin(_Base):
+class UnaryMixin(OperatorMixin):
     """Math functions of one value."""
 
     __slots__ = ()
@@ -67,7 +64,7 @@ class UnaryMixin(_Base):
     def _float(self) -> Self:
         return self.cast(least_upper_float(self.dtype))
 
-    # ---- sign, magnitude, rounding -------------------------------------------------------------------------------------
+    # ---- sign, magnitude, rounding ---------------------------------------------------------------------------------
 
     def neg(self) -> Self:
         """Negation (logical not on bool)."""
@@ -120,7 +117,7 @@ class UnaryMixin(_Base):
         away = (part > 0.5) | (part.eq(0.5) & odd)
         return away.where(toward_zero + (self < 0).where(-1.0, 1.0).cast(self.dtype), toward_zero)
 
-    # ---- tests -----------------------------------------------------------------------------------------------------------
+    # ---- tests -----------------------------------------------------------------------------------------------------
 
     def isnan(self) -> Self:
         """Whether NaN."""
@@ -146,10 +143,10 @@ class UnaryMixin(_Base):
         """Whether False (or zero)."""
         return self.cast(dtypes.bool).alu(Ops.CMPNE, self.ufix(True))
 
-    # ---- powers ------------------------------------------------------------------------------------------------------------
+    # ---- powers ----------------------------------------------------------------------------------------------------
 
     def square(self) -> Self:
-        """x * x."""
+        """Return x * x."""
         return self * self
 
     def sqrt(self) -> Self:
@@ -164,11 +161,11 @@ class UnaryMixin(_Base):
         """1 / x."""
         return self._float().alu(Ops.RECIPROCAL)
 
-    # ---- exponentials and logarithms -----------------------------------------------------------------------------------------
+    # ---- exponentials and logarithms -------------------------------------------------------------------------------
 
     @float_function()
     def exp(self) -> Self:
-        """e ** x."""
+        """Return e ** x."""
         # Lowering recognises this product and reduces the argument in extended precision.
         value = (self * LOG2E).alu(Ops.EXP2)
         return value._with_gradient(self, value)
@@ -193,7 +190,7 @@ class UnaryMixin(_Base):
 
     @float_function()
     def expm1(self) -> Self:
-        """e ** x - 1, accurate near 0."""
+        """Return e ** x - 1, accurate near 0."""
         from tinygrad.mixin import approx
 
         value = approx.expm1(self)
@@ -201,12 +198,12 @@ class UnaryMixin(_Base):
 
     @float_function()
     def log1p(self) -> Self:
-        """log(1 + x), accurate near 0."""
+        """Return log(1 + x), accurate near 0."""
         from tinygrad.mixin import approx
 
         return approx.log1p(self)._with_gradient(self, (self + 1).reciprocal())
 
-    # ---- trigonometry ------------------------------------------------------------------------------------------------------------
+    # ---- trigonometry ----------------------------------------------------------------------------------------------
 
     def sin(self) -> Self:
         """Sine; NaN for infinities."""
@@ -248,7 +245,7 @@ class UnaryMixin(_Base):
 
         return approx.atan(self)._with_gradient(self, (self * self + 1).reciprocal())
 
-    # ---- hyperbolic functions -----------------------------------------------------------------------------------------------------
+    # ---- hyperbolic functions --------------------------------------------------------------------------------------
 
     @float_function()
     def sinh(self) -> Self:

@@ -1,0 +1,435 @@
+"""Operators and comparisons: everything between two values, element by element.
+
+In:   ``alu(op, *src)``, ``cast`` and ``ufix``.
+Out:  elementwise nodes whose operands have one dtype. Shapes broadcast by numpy's rule, checked when the node is built.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
+from tinygrad.errors import DTypeError, ShapeError, error_text
+from tinygrad.mixin.creation import CreationMixin
+from tinygrad.uop import Ops
+from tinygrad.uop.infer import broadcast_shape
+
+if TYPE_CHECKING:
+    from typing import Self
+
+# On bool, sum and product are the logical operations (numpy does the same).
+_BOOL_OPS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
+_PLAIN_NUMBERS = frozenset({bool, int, float})
+_SMALL = 1 << 31  # integers below take the dtype of an integer operand; larger ones may widen it
+_MAX_CHAIN = 16  # largest integer exponent that is multiplied out; beyond it the rounding errors add up
+
+
+class OperatorMixin(CreationMixin):
+    """Arithmetic, bitwise operators, comparisons, selection."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # from the mixins that build on this one
+
+        def neg(self) -> Self: ...  # noqa: D102
+        def abs(self) -> Self: ...  # noqa: D102
+        def trunc(self) -> Self: ...  # noqa: D102
+        def floor(self) -> Self: ...  # noqa: D102
+        def sqrt(self) -> Self: ...  # noqa: D102
+        def reciprocal(self) -> Self: ...  # noqa: D102
+        def logical_not(self) -> Self: ...  # noqa: D102
+        def _with_gradient(self, *pairs: Self) -> Self: ...
+
+    # ---- the two entries all binary operators go through -----------------------------------------------------------
+
+    def _binop(self, op: Ops, x: Any, reverse: bool = False) -> Self:
+        """Apply ``op`` to self and ``x`` (a scalar, an array or one of us), promoted to one dtype."""
+        lhs, rhs = self._operands(x, reverse, op)
+        if lhs.dtype is dtypes.bool:
+            op = _BOOL_OPS.get(op, op)
+        return lhs.alu(op, rhs)
+
+    def _operands(self, x: Any, reverse: bool = False, op: Ops | str = "operator") -> tuple[Self, Self]:
+        """Return both operands in their common dtype, in order.
+
+        Raises:
+            ShapeError: The shapes do not broadcast.
+        """
+        kind = type(x)
+        if kind in _PLAIN_NUMBERS and (
+            self.dtype.kind == "float" or (kind is int and self.dtype.kind != "bool" and -_SMALL < x < _SMALL)
+        ):
+            # The common case, in one step: the number takes this dtype.
+            number = self.const(x, self.dtype)
+            return (number, self) if reverse else (self, number)
+        lhs, rhs = self, self.ufix(x)
+        if lhs.dtype is not rhs.dtype:
+            common = least_upper_dtype(lhs.dtype, rhs.dtype)
+            lhs, rhs = lhs.cast(common), rhs.cast(common)
+        if lhs.shape != rhs.shape:
+            _check_broadcast(op, lhs, rhs)
+        return (rhs, lhs) if reverse else (lhs, rhs)
+
+    def _broadcasted(self, x: Any, reverse: bool = False) -> tuple[Self, Self]:
+        """Return both operands in their common dtype and broadcast to their common shape."""
+        lhs, rhs = self._operands(x, reverse)
+        shape = broadcast_shape(lhs.shape, rhs.shape)
+        return lhs._broadcast_to(shape), rhs._broadcast_to(shape)
+
+    # ---- arithmetic ------------------------------------------------------------------------------------------------
+
+    def add(self, x: Any, reverse: bool = False) -> Self:
+        """Sum; also ``+``."""
+        return self._binop(Ops.ADD, x, reverse)
+
+    def sub(self, x: Any, reverse: bool = False) -> Self:
+        """Difference; also ``-``."""
+        if isinstance(x, (int, float)) and not reverse:
+            return self.add(-x)
+        lhs, rhs = self._operands(x, reverse, "sub")
+        return lhs + rhs * -1
+
+    def mul(self, x: Any, reverse: bool = False) -> Self:
+        """Product; also ``*``."""
+        return self._binop(Ops.MUL, x, reverse)
+
+    def div(self, x: Any, reverse: bool = False, rounding_mode: str | None = None) -> Self:
+        """Quotient; also ``/``. Integers give the default float.
+
+        Args:
+            x: The other operand.
+            reverse: Divide ``x`` by self.
+            rounding_mode: None, ``trunc`` (toward zero, as C) or ``floor`` (down, as Python); both keep integers.
+
+        Raises:
+            RuntimeError: Another rounding mode.
+        """
+        if rounding_mode not in {None, "trunc", "floor"}:
+            raise RuntimeError(f"div: rounding_mode {rounding_mode!r}; expected None, 'trunc' or 'floor'")
+        lhs, rhs = self._operands(x, reverse, "div")
+        if rounding_mode is not None and dtypes.is_int(lhs.dtype):
+            return lhs.alu(Ops.CDIV if rounding_mode == "trunc" else Ops.FLOORDIV, rhs)
+        floating = least_upper_float(lhs.dtype)
+        quotient = lhs.cast(floating).alu(Ops.FDIV, rhs.cast(floating))
+        match rounding_mode:
+            case "trunc":
+                return quotient.trunc()
+            case "floor":
+                return quotient.floor()
+        return quotient
+
+    def mod(self, x: Any, reverse: bool = False) -> Self:
+        """Remainder with the sign of the divisor, as Python; also ``%``."""
+        lhs, rhs = self._operands(x, reverse, "mod")
+        if not dtypes.is_float(lhs.dtype):
+            return lhs.alu(Ops.FLOORMOD, rhs)
+        return lhs - lhs.div(rhs, rounding_mode="floor") * rhs
+
+    def fmod(self, x: Any) -> Self:
+        """Remainder with the sign of the dividend, as C."""
+        lhs, rhs = self._operands(x, op="fmod")
+        if not dtypes.is_float(lhs.dtype):
+            return lhs.alu(Ops.CMOD, rhs)
+        return lhs - lhs.div(rhs, rounding_mode="trunc") * rhs
+
+    def pow(self, x: Any, reverse: bool = False) -> Self:
+        """Power; also ``**``. An integer base stays integer with a non-negative integer exponent; 0**0 is 1.
+
+        Raises:
+            RuntimeError: An integer base with a negative integer constant as exponent.
+        """
+        if isinstance(x, (int, float)) and not reverse:
+            return self._pow_const(x)
+        base, exponent = self._operands(x, reverse, "pow")
+        if dtypes.is_float(base.dtype):
+            return base.alu(Ops.POW, exponent)
+        return base._integer_pow(exponent)
+
+    def _pow_const(self, exponent: int | float) -> Self:
+        if not dtypes.is_float(self.dtype):
+            if isinstance(exponent, float):
+                return self.cast(least_upper_dtype(self.dtype, dtypes.weakfloat))._pow_const(exponent)
+            if exponent < 0:
+                raise RuntimeError(error_text("pow", f"base needs to be float for the negative exponent {exponent}",
+                                              {"base": self}, hint="cast the base: x.float() ** exponent"))  # fmt: skip
+        whole = float(exponent).is_integer()
+        if whole and (abs(exponent) <= _MAX_CHAIN or not dtypes.is_float(self.dtype)):
+            power = self._repeated_product(int(abs(exponent)))
+            return power.reciprocal() if exponent < 0 else power
+        if float(2 * exponent).is_integer() and abs(exponent) < _MAX_CHAIN:
+            # n + 1/2: exact products and one square root.
+            power = self._repeated_product(int(abs(exponent) - 0.5)) * self.sqrt() if abs(exponent) > 1 else self.sqrt()
+            return power.reciprocal() if exponent < 0 else power
+        return self.alu(Ops.POW, self.ufix(exponent).cast(self.dtype))
+
+    def _repeated_product(self, exponent: int) -> Self:
+        """Return the integer power by squaring."""
+        if exponent == 0:
+            one = self.const_like(1)
+            return one._with_gradient(self, self.const_like(0)) if dtypes.is_float(self.dtype) else one
+        result, square = None, self
+        while True:
+            if exponent & 1:
+                result = square if result is None else result * square
+            exponent >>= 1
+            if not exponent:
+                return result if result is not None else self
+            square = square * square
+
+    def _integer_pow(self, exponent: Self) -> Self:
+        # Squaring, one bit of the exponent at a time. A negative exponent leaves only the powers of 1 and -1.
+        wide = self.cast(least_upper_dtype(self.dtype, dtypes.weakint))
+        exponent = exponent.cast(wide.dtype)
+        bits = 31 if wide.dtype in dtypes.weaks else wide.dtype.bitsize - (0 if dtypes.is_unsigned(wide.dtype) else 1)
+        result, square = wide.ufix(1).cast(wide.dtype), wide
+        for bit in range(min(bits, 32)):
+            result = (exponent & (1 << bit)).ne(0).where(result * square, result)
+            square = square * square
+        if dtypes.is_unsigned(wide.dtype):
+            return result
+        sign = (exponent & 1).ne(0).where(wide, wide * wide)
+        return (exponent < 0).where((wide * wide).eq(1).where(sign, 0), result)
+
+    def maximum(self, x: Any) -> Self:
+        """Larger of the two; NaN if one is NaN. The gradient of ties is split in halves."""
+        return self._binop(Ops.MAX, x)
+
+    def minimum(self, x: Any) -> Self:
+        """Smaller of the two; NaN if one is NaN. The gradient of ties is split in halves."""
+        lhs, rhs = self._operands(x, op="minimum")
+        return lhs._mirrored().maximum(rhs._mirrored())._mirrored()
+
+    def _mirrored(self) -> Self:
+        """Return an order-reversing image, its own inverse: exact for every value, the smallest integer included."""
+        return self * -1 if dtypes.is_float(self.dtype) else self.bitwise_not()
+
+    # ---- bits ------------------------------------------------------------------------------------------------------
+
+    def _bitop(self, op: Ops, x: Any, reverse: bool) -> Self:
+        lhs, rhs = self._operands(x, reverse, op)
+        if dtypes.is_float(lhs.dtype):
+            raise DTypeError(error_text(f"bitwise {op.name.lower()}", f"operands must be int or bool, got {lhs.dtype}",
+                                        {"left": self, "right": self.ufix(x)}))  # fmt: skip
+        return lhs.alu(op, rhs)
+
+    def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
+        """Bits set in both (logical and for bool); also ``&``."""
+        return self._bitop(Ops.AND, x, reverse)
+
+    def bitwise_or(self, x: Any, reverse: bool = False) -> Self:
+        """Bits set in one of the two (logical or for bool); also ``|``."""
+        return self._bitop(Ops.OR, x, reverse)
+
+    def bitwise_xor(self, x: Any, reverse: bool = False) -> Self:
+        """Bits set in exactly one of the two; also ``^``."""
+        return self._bitop(Ops.XOR, x, reverse)
+
+    def bitwise_not(self) -> Self:
+        """All bits inverted (logical not for bool); also ``~``."""
+        return self.logical_not() if self.dtype is dtypes.bool else self ^ -1
+
+    def _shift(self, op: Ops, x: Any, reverse: bool) -> Self:
+        other = self.ufix(x)
+        value, count = (other, self) if reverse else (self, other)
+        if not dtypes.is_int(value.dtype) or not dtypes.is_int(count.dtype):
+            raise DTypeError(error_text("shift", f"shift operands must be int, got {value.dtype} and {count.dtype}",
+                                        {"left": value, "right": count}))  # fmt: skip
+        if value.dtype is dtypes.weakint:
+            value = value.cast(count.dtype)
+        count = count.cast(value.dtype)
+        if value.shape != count.shape:
+            _check_broadcast("shift", value, count)
+        return value.alu(op, count)
+
+    def lshift(self, x: Any, reverse: bool = False) -> Self:
+        """Bits moved up; also ``<<``. Counts outside the width are undefined.
+
+        Raises:
+            DTypeError: An operand is not an int.
+        """
+        return self._shift(Ops.SHL, x, reverse)
+
+    def rshift(self, x: Any, reverse: bool = False) -> Self:
+        """Bits moved down, the sign kept; also ``>>``.
+
+        Raises:
+            DTypeError: An operand is not an int.
+        """
+        return self._shift(Ops.SHR, x, reverse)
+
+    # ---- comparisons: IEEE, so an ordered comparison with NaN is False ---------------------------------------------
+
+    def eq(self, x: Any) -> Self:
+        """Whether equal, as bool."""
+        return self._binop(Ops.CMPEQ, x)
+
+    def ne(self, x: Any) -> Self:
+        """Whether different, as bool."""
+        return self._binop(Ops.CMPNE, x)
+
+    def _less_or_equal(self, x: Any, reverse: bool) -> Self:
+        lhs, rhs = self._operands(x, reverse, "<=")
+        if not dtypes.is_float(lhs.dtype):
+            return rhs.alu(Ops.CMPLT, lhs).logical_not()
+        return lhs.alu(Ops.CMPLT, rhs).alu(Ops.OR, lhs.alu(Ops.CMPEQ, rhs))
+
+    def __lt__(self, x: Any) -> Self:
+        return self._binop(Ops.CMPLT, x)
+
+    def __gt__(self, x: Any) -> Self:
+        return self._binop(Ops.CMPLT, x, True)
+
+    def __le__(self, x: Any) -> Self:
+        return self._less_or_equal(x, False)
+
+    def __ge__(self, x: Any) -> Self:
+        return self._less_or_equal(x, True)
+
+    def __ne__(self, x: Any) -> Self:  # type: ignore[override]
+        return self.ne(x)
+
+    # ---- selection and the like ------------------------------------------------------------------------------------
+
+    def where(self, x: Any, y: Any) -> Self:
+        """Return x where self (a bool condition) is True, else y; x and y are promoted together.
+
+        Raises:
+            DTypeError: The condition is not bool.
+        """
+        if self.dtype is not dtypes.bool:
+            raise DTypeError(error_text("where", f"the condition must be bool, got {self.dtype}", {"condition": self},
+                                        hint="compare first, such as (t != 0).where(x, y)"))  # fmt: skip
+        yes, no = self.ufix(x)._operands(y, op="where")
+        for value in (yes, no):
+            if value.shape != self.shape:
+                _check_broadcast("where", self, value)
+        return self.alu(Ops.WHERE, yes, no)
+
+    def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:  # noqa: A002
+        """Limit the values to [min_, max_]; scalars or tensors. The gradient is 1 inside and on the bounds.
+
+        Raises:
+            RuntimeError: Neither limit is given.
+        """
+        low, high = (min_ if min_ is not None else min), (max_ if max_ is not None else max)
+        if low is None and high is None:
+            raise RuntimeError("clamp: at least one of min_ and max_ must be given")
+        result = self
+        # Selection, not maximum: NaN stays, and a value on the bound keeps its whole gradient.
+        if low is not None:
+            x, bound = result._operands(low, op="clamp")
+            result = (x < bound).where(bound, x)
+        if high is not None:
+            x, bound = result._operands(high, op="clamp")
+            result = (bound < x).where(bound, x)
+        return result
+
+    def clip(self, min_: Any = None, max_: Any = None, **kwargs: Any) -> Self:
+        """Alias of ``clamp``."""
+        return self.clamp(min_, max_, **kwargs)
+
+    # ---- Python's operators ----------------------------------------------------------------------------------------
+
+    def __neg__(self) -> Self:
+        return self.neg()
+
+    def __invert__(self) -> Self:
+        return self.bitwise_not()
+
+    def __abs__(self) -> Self:
+        return self.abs()
+
+    def __add__(self, x: Any) -> Self:
+        return self.add(x)
+
+    def __radd__(self, x: Any) -> Self:
+        return self.add(x, True)
+
+    def __sub__(self, x: Any) -> Self:
+        return self.sub(x)
+
+    def __rsub__(self, x: Any) -> Self:
+        return self.sub(x, True)
+
+    def __mul__(self, x: Any) -> Self:
+        return self.mul(x)
+
+    def __rmul__(self, x: Any) -> Self:
+        return self.mul(x, True)
+
+    def __truediv__(self, x: Any) -> Self:
+        return self.div(x)
+
+    def __rtruediv__(self, x: Any) -> Self:
+        return self.div(x, True)
+
+    def __floordiv__(self, x: Any) -> Self:
+        return self.div(x, rounding_mode="floor")
+
+    def __rfloordiv__(self, x: Any) -> Self:
+        return self.div(x, True, rounding_mode="floor")
+
+    def __mod__(self, x: Any) -> Self:
+        return self.mod(x)
+
+    def __rmod__(self, x: Any) -> Self:
+        return self.mod(x, True)
+
+    def __pow__(self, x: Any) -> Self:
+        return self.pow(x)
+
+    def __rpow__(self, x: Any) -> Self:
+        return self.pow(x, True)
+
+    def __matmul__(self, x: Any) -> Self:
+        return self.matmul(x)  # type: ignore[attr-defined, no-any-return]
+
+    def __rmatmul__(self, x: Any) -> Self:
+        return self.matmul(x, True)  # type: ignore[attr-defined, no-any-return]
+
+    def __and__(self, x: Any) -> Self:
+        return self.bitwise_and(x)
+
+    def __rand__(self, x: Any) -> Self:
+        return self.bitwise_and(x, True)
+
+    def __or__(self, x: Any) -> Self:
+        return self.bitwise_or(x)
+
+    def __ror__(self, x: Any) -> Self:
+        return self.bitwise_or(x, True)
+
+    def __xor__(self, x: Any) -> Self:
+        return self.bitwise_xor(x)
+
+    def __rxor__(self, x: Any) -> Self:
+        return self.bitwise_xor(x, True)
+
+    def __lshift__(self, x: Any) -> Self:
+        return self.lshift(x)
+
+    def __rlshift__(self, x: Any) -> Self:
+        return self.lshift(x, True)
+
+    def __rshift__(self, x: Any) -> Self:
+        return self.rshift(x)
+
+    def __rrshift__(self, x: Any) -> Self:
+        return self.rshift(x, True)
+
+
+def _check_broadcast(op: Ops | str, lhs: Any, rhs: Any) -> None:
+    if not lhs.shape or not rhs.shape:
+        return
+    try:
+        broadcast_shape(lhs.shape, rhs.shape)
+    except ShapeError:
+        name = op if isinstance(op, str) else op.name.lower()
+        raise ShapeError(
+            error_text(
+                name,
+                f"shapes {lhs.shape} and {rhs.shape} do not broadcast",
+                {"left": lhs, "right": rhs},
+                "aligned at the right, sizes are equal or 1",
+            )
+        ) from None
