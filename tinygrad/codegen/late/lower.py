@@ -74,12 +74,13 @@ class Lowering:
         sink: The optimised kernel.
         index_dtype: Dtype of index arithmetic.
         fuse: Whether products that are summed become MULACC.
+        has_max: Whether the target has MAX.
     """
 
-    def __init__(self, sink: UOp, index_dtype: Any, fuse: bool = False) -> None:
+    def __init__(self, sink: UOp, index_dtype: Any, fuse: bool = False, has_max: bool = True) -> None:
         self.sink = sink
         self.fuse = fuse
-        self.values = Values(index_dtype)
+        self.values = Values(index_dtype, has_max)
         self.nodes = list(sink.toposort())
         self.order: list[UOp] = []  # roots in program order: the linearizer numbers nodes along them
         self.vals: dict[UOp, dict[Combo, UOp]] = {}

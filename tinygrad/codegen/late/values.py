@@ -19,10 +19,11 @@ class Values:
 
     Args:
         index_dtype: Dtype that stands for weakint.
+        has_max: Whether MAX is native; if not, a comparison and a selection take its place.
     """
 
-    def __init__(self, index_dtype: DType) -> None:
-        self.index_dtype = index_dtype
+    def __init__(self, index_dtype: DType, has_max: bool = True) -> None:
+        self.index_dtype, self.has_max = index_dtype, has_max
         self.width: dict[UOp, int] = {}
         self._const_lanes: dict[UOp, tuple[Any, ...]] = {}
 
@@ -79,6 +80,8 @@ class Values:
 
     def alu(self, op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
         """Return an elementwise operation; scalars that meet vectors are splat."""
+        if op is Ops.MAX and not self.has_max:
+            return self._selected_max(dtype, *src)
         width = self.width
         n = 1
         for s in src:
@@ -92,6 +95,16 @@ class Values:
         made = UOp(op, dtype, tuple(s if s in width else self.splat(s, n) for s in src), arg)
         width[made] = n
         return made
+
+    def _selected_max(self, dtype: DType, x: UOp, y: UOp) -> UOp:
+        # max(x, y) = y < x or x is NaN ? x : y
+        if dtype is dtypes.bool:
+            return self.alu(Ops.OR, dtype, (x, y))
+        takes_first = self.alu(Ops.CMPLT, dtypes.bool, (y, x))
+        if dtypes.is_float(dtype):
+            is_nan = self.alu(Ops.CMPNE, dtypes.bool, (x, x))
+            takes_first = self.alu(Ops.OR, dtypes.bool, (takes_first, is_nan))
+        return self.alu(Ops.WHERE, dtype, (takes_first, x, y))
 
     def _fold(self, op: Ops, dtype: DType, src: tuple[UOp, ...], n: int) -> UOp | None:
         """Fold integer and boolean operations on constants, and the identities that masks are full of."""
