@@ -60,7 +60,8 @@ def test_the_jit_changes_nothing() -> None:
 
 
 def test_example_misses_a_target_out_of_reach() -> None:
-    environment = {**os.environ, "STEPS": "2", "SEED": "0", "TARGET_EVAL_ACC_PCT": "100.5"}
+    settings = {"STEPS": "2", "SEED": "0", "TARGET_EVAL_ACC_PCT": "100.5"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
     command = [sys.executable, "examples/beautiful_mnist.py"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
     accuracy = re.fullmatch(r"test accuracy (\d+\.\d\d)%\n", done.stdout)
