@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help mnist test check lint format clean
+.PHONY: help mnist test check lint bench format clean
 
 help:
 	@echo "make mnist   train the MNIST example and print its accuracy on the test images"
 	@echo "make test    run the tests, without those that need the network or much time"
 	@echo "make check   formatting, lint, types, test/null and test/unit"
 	@echo "make lint    formatting, lint and types alone"
+	@echo "make bench   speed beside other libraries, as a table of ratios"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make clean   remove $(VENV) and the caches of the tools"
 
@@ -39,6 +40,10 @@ lint: $(VENV)/installed-testing
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
+
+# ARGS="--only gemm" and the like go to the program.
+bench: $(VENV)/installed-testing
+	$(RUN) -m bench.run $(ARGS)
 
 format: $(VENV)/installed-testing
 	$(RUN) -m ruff format .
