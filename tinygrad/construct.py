@@ -1,6 +1,6 @@
 """From Python, numpy and files to nodes.
 
-In:   scalars, nested lists, bytes, numpy arrays, paths.
+In:   scalars, nested lists, bytes, numpy arrays, paths, nodes.
 Out:  a node: a constant, or a buffer on PYTHON, NPY or DISK that already holds the data.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.buffer import Buffer
+from tinygrad.device import canonicalize_device
 from tinygrad.dtype import DType, _from_np_dtype, dtypes, storage_fmt_for_dtype, to_storage_scalar
 from tinygrad.helpers import fully_flatten, get_shape, prod
 from tinygrad.uop.ops import UOp
@@ -98,3 +99,41 @@ def from_path(path: Path, dtype: DType) -> UOp:
     node = UOp.new_buffer(f"DISK:{path.resolve()}", size, dtype)
     node.buffer.ensure_allocated()  # the contents are there; the file is opened when they are read
     return node
+
+
+def node_of(data: Any, device: Any, dtype: DType | None) -> UOp:
+    """Return the node of whatever the constructor of Tensor was given.
+
+    Raises:
+        RuntimeError: ``data`` has a type that no tensor can be made of, or a weak dtype is asked for stored data.
+    """
+    if isinstance(data, UOp):
+        node = data if dtype is None else data.cast(dtype)
+        if device is None or node.device is None or node.device == canonicalize_device(device):
+            return node
+        return node.copy_to_device(canonicalize_device(device))
+    if data is None or isinstance(data, (int, float)):
+        return UOp.const(0.0 if data is None else data, dtype)
+    if dtype in dtypes.weaks:
+        raise RuntimeError(f"Tensor: weak dtype {dtype} cannot be stored; give a concrete dtype")
+    if isinstance(data, Path):
+        node = from_path(data, dtypes.uint8 if dtype is None else dtype)
+        return node if device is None else node.copy_to_device(canonicalize_device(device))
+    where = canonicalize_device(device)
+    if (is_numpy_ndarray(data) and data.shape == ()) or is_numpy_scalar(data):
+        return UOp.const(data.item(), _from_np_dtype(data.dtype) if dtype is None else dtype)
+    if is_numpy_ndarray(data):
+        node = _fromnp(data)
+        moved = node if node.device == where else node.copy_to_device(where)
+        return moved if dtype is None else moved.cast(dtype)
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        node = from_python(bytes(data), dtypes.uint8 if dtype is None else dtype)
+    elif isinstance(data, (list, tuple)):
+        node = from_list(data, dtype)
+    else:
+        raise RuntimeError(
+            f"Tensor: could not infer dtype of {type(data).__name__} {data!r}; expected a number, list, bytes, "
+            "numpy array, path or node"
+        )
+    moved = node if node.device == where else node.copy_to_device(where)
+    return moved if dtype is None else moved.cast(dtype)

@@ -2,8 +2,8 @@
 
 In:   the nodes that a realize will compute.
 Out:  the live tensors whose values would change silently if they were computed only afterwards.
-Why:  ``y = w * 10; w.assign(w + 1).realize(); y.tolist()`` must show ten times the old w: what was written down before a
-      write reads the state before it. Such tensors are computed together with the write; the scheduler orders them.
+Why:  ``y = w * 10; w.assign(w + 1).realize(); y.tolist()`` must show ten times the old w: what was written down before
+      a write reads the state before it. Such tensors are computed together with the write; the scheduler orders them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def stale_readers(sink: UOp) -> list[Tensor]:
         return []
     planned = set(sink.src)
     newest = set(final.values())
-    stale: dict[UOp, bool] = {u: False for u in newest}
+    stale: dict[UOp, bool] = dict.fromkeys(newest, False)
     found: list[Tensor] = []
     for tensor in live_tensors():
         uop = tensor.uop

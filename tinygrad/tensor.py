@@ -7,22 +7,37 @@ Out:  graphs; and, through ``realize`` and the readers (``numpy``, ``item`` ...)
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.buffer import Buffer
-from tinygrad.construct import _fromnp, from_list, from_path, from_python, is_numpy_ndarray, is_numpy_scalar
+from tinygrad.calls import CallMixin
+from tinygrad.construct import _fromnp, is_numpy_ndarray, is_numpy_scalar, node_of
 from tinygrad.device import Device, canonicalize_device
-from tinygrad.dtype import DType, DTypeLike, _from_np_dtype, _to_np_dtype, dtypes, least_upper_dtype, strong_dtype, to_dtype
+from tinygrad.dtype import (
+    DType,
+    DTypeLike,
+    dtypes,
+    least_upper_dtype,
+    strong_dtype,
+    to_dtype,
+)
 from tinygrad.errors import DeviceError, DTypeError, error_text
-from tinygrad.helpers import all_int, prod
-from tinygrad.live import all_tensors, apply_map_to_tensors, buffer_under, live_tensors, new_storage, noticed, register, storage_under, write_view
+from tinygrad.helpers import prod
+from tinygrad.live import (
+    all_tensors,
+    apply_map_to_tensors,
+    buffer_under,
+    live_tensors,
+    new_storage,
+    noticed,
+    register,
+    storage_under,
+    write_view,
+)
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.mixin.hooks import same_shape
-from tinygrad.mixin.rand import RandMixin, random_state
-from tinygrad.pending import stale_readers
+from tinygrad.realizing import schedule
 from tinygrad.settings import TRAINING, Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -34,7 +49,6 @@ __all__ = ["Buffer", "Device", "Tensor", "UOp", "Variable", "_fromnp", "all_tens
 
 Variable = UOp
 _apply_map_to_tensors = apply_map_to_tensors
-_READ_AS_FLOAT32 = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})
 
 
 class _TensorType(type):
@@ -51,7 +65,7 @@ class _TensorType(type):
 
 
 class _NoGrad(contextlib.ContextDecorator):
-    """Accepted for older programs. Graphs are differentiated only when ``backward`` is called, so nothing has to be off."""
+    """Accepted for older programs. Only ``backward`` differentiates, so there is nothing to switch off."""
 
     def __enter__(self) -> _NoGrad:
         return self
@@ -63,12 +77,12 @@ class _Attributes:
     """Gives instances a ``__dict__`` for attributes that users set, and weak references."""
 
 
-class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
+class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
     """A multi-dimensional array whose value is computed when it is asked for.
 
     Args:
-        data: None (0.0), a Python number, nested lists of numbers, bytes, a numpy array, a path (the file's content), or a
-            graph node.
+        data: None (0.0), a Python number, nested lists of numbers, bytes, a numpy array, a path (the file's
+            content), or a graph node.
         device: Where the value shall live; the default device if None. Scalars live nowhere.
         dtype: Inferred if None: any float in a list gives the default float, else any int the default int, else bool.
         requires_grad: Accepted for older programs; sets ``is_param``.
@@ -102,7 +116,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         self, data: Any = None, device: Any = None, dtype: DTypeLike | None = None, requires_grad: bool | None = None
     ) -> None:
         kind = None if dtype is None else to_dtype(dtype)
-        _set_uop(self, _node_of(data, device, kind))
+        _set_uop(self, node_of(data, device, kind))
         _set_grad(self, None)
         _set_is_param(self, True if requires_grad is None else bool(requires_grad))
         register(self)
@@ -112,7 +126,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         if name == "uop":
             noticed(self)
 
-    # ---- hooks of the mixins ---------------------------------------------------------------------------------------------
+    # ---- hooks of the mixins ---------------------------------------------------------------------------------------
 
     def _apply_uop(self, fxn: Callable[..., UOp], *x: Tensor, **kwargs: Any) -> Tensor:
         """Apply a function of nodes to the nodes of self and ``x``; the result is a new tensor."""
@@ -190,7 +204,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
     def _set_param_flag(self, requires_grad: bool | None) -> Tensor:
         return self if requires_grad is None else self.is_param_(requires_grad)
 
-    # ---- properties ----------------------------------------------------------------------------------------------------------
+    # ---- properties ------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -255,24 +269,16 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         """Alias of ``is_param_`` for older programs."""
         return self.is_param_(bool(requires_grad))
 
-    # ---- Python's protocols ----------------------------------------------------------------------------------------------------
+    # ---- Python's protocols ----------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         grad = "" if self.grad is None else " with grad"
         head = f"Tensor shape={_shape_text(self.shape)} dtype={self.dtype.full_name} device={self.device}{grad}"
-        values = self._values_in_memory()
-        return f"<{head}>" if values is None else f"<{head}\n{values}>"
-
-    def _values_in_memory(self) -> str | None:
-        """Return the values as numpy prints them if they are in memory already; never computes."""
         try:
-            if not self.uop.is_realized or not all_int(self.shape) or str(self.device).split(":")[0] in {"DISK", "NULL"}:
-                return None
-            if self.uop.contiguous_view() is None or self.dtype in _READ_AS_FLOAT32 - {dtypes.float16}:
-                return None
-            return str(_as_numpy(self.uop.buffer, self.dtype, self.shape))
+            values = self._values_in_memory()
         except Exception:  # noqa: BLE001  printing must not fail, whatever state the device is in
-            return None
+            values = None
+        return f"<{head}>" if values is None else f"<{head}\n{values}>"
 
     def __len__(self) -> int:
         if not self.shape:
@@ -280,9 +286,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         return int(self.shape[0])
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "__bool__ on Tensor is not defined: its value is not computed yet; use .item() for a single element, or where()"
-        )
+        raise TypeError("__bool__ on Tensor is not defined: its value is not computed yet; use .item() or where()")
 
     def __contains__(self, x: object) -> bool:
         raise TypeError("`in` on Tensor is not defined; use (t == x).any().item()")
@@ -305,7 +309,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
-    # ---- realizing -----------------------------------------------------------------------------------------------------------------
+    # ---- realizing -------------------------------------------------------------------------------------------------
 
     def realize(self, *lst: Tensor, do_update_stats: bool = True) -> Tensor:
         """Compute this tensor and ``lst`` together; returns self.
@@ -315,15 +319,15 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
             do_update_stats: False leaves GlobalCounters untouched.
 
         Raises:
-            RuntimeError: Tensors on several devices in one kernel, in-place writes that depend on each other in a cycle, a
-                Variable without a value.
+            RuntimeError: Tensors on several devices in one kernel, in-place writes that depend on each other in a
+                cycle, a Variable without a value.
             MemoryError: The device has no memory left.
         """
         pending = [t for t in (self, *lst) if t._is_pending()]
         if pending:
             from tinygrad.engine.realize import run_linear
 
-            linear, var_vals = _schedule(pending)
+            linear, var_vals = schedule(pending)
             run_linear(linear, var_vals, update_stats=do_update_stats)
         return self
 
@@ -342,7 +346,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         for t in (self, *lst):
             if t.dtype in dtypes.weaks:
                 raise RuntimeError(f"cannot realize a weak dtype, {t.dtype}; cast to a concrete dtype first")
-        return _schedule([t for t in (self, *lst) if t._is_pending()])
+        return schedule([t for t in (self, *lst) if t._is_pending()])
 
     def schedule_linear(self, *lst: Tensor) -> UOp:
         """``linear_with_vars`` without Variables.
@@ -355,78 +359,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
             raise AssertionError(f"schedule_linear: Variables {sorted(var_vals)} are bound; use linear_with_vars")
         return linear
 
-    # ---- reading ---------------------------------------------------------------------------------------------------------------------
-
-    def _read(self) -> Buffer:
-        """Return a buffer that holds exactly the elements, in order."""
-        if not all_int(self.shape):
-            raise AssertionError(error_text("read", "the shape is symbolic", {"tensor": self},
-                                            hint="reduce or shrink to a static shape first"))  # fmt: skip
-        from tinygrad.engine.capturing import before_data_access
-
-        before_data_access("the values of a tensor")
-        source = self.cast(strong_dtype(self.dtype))
-        if source.device is None:
-            source = source.clone()
-        source.realize()
-        if source.uop.contiguous_view() is None:
-            source = source.contiguous().realize()
-        return source.uop.buffer
-
-    def data(self) -> memoryview:
-        """Return the values as a memoryview with the format of the dtype and this shape.
-
-        Raises:
-            AssertionError: Symbolic shape, or a dtype that Python has no format for (bfloat16, fp8).
-            JitError: A JIT is capturing.
-        """
-        dtype = strong_dtype(self.dtype)
-        if dtype.fmt is None or (dtype is dtypes.float16 and not _PYTHON_HAS_HALF):
-            raise AssertionError(error_text("data", f"Python has no memory format for {dtype}", {"tensor": self},
-                                            hint=".float() or .bitcast(dtypes.uint16) first"))  # fmt: skip
-        buffer = self._read()
-        raw = buffer.as_memoryview().cast("B")
-        if 0 in self.shape:
-            return memoryview(b"").cast("B").cast(dtype.fmt)
-        return raw.cast(dtype.fmt, list(self.shape))
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """Return the values as a numpy array of its own memory; bfloat16 and fp8 come as float32.
-
-        Raises:
-            AssertionError: Symbolic shape.
-            JitError: A JIT is capturing.
-        """
-        dtype = strong_dtype(self.dtype)
-        source = self.float() if dtype in _READ_AS_FLOAT32 - {dtypes.float16} else self
-        return _as_numpy(source._read(), strong_dtype(source.dtype), self.shape)
-
-    def tolist(self) -> Any:
-        """Return the values as nested lists, or a scalar for 0-d.
-
-        Raises:
-            AssertionError: Symbolic shape.
-            JitError: A JIT is capturing.
-        """
-        source = self.float() if self.dtype in _READ_AS_FLOAT32 else self
-        if 0 in self.shape:
-            return _empty_lists(self.shape)
-        values = source.data()
-        return values[()] if self.ndim == 0 else values.tolist()
-
-    def item(self) -> Any:
-        """Return the only element as a Python scalar.
-
-        Raises:
-            AssertionError: There is not exactly one element, or the shape is symbolic.
-            JitError: A JIT is capturing.
-        """
-        if self.numel() != 1:
-            raise AssertionError(error_text("item", f"must have one element, has {self.numel()}", {"tensor": self},
-                                            hint="use tolist() or numpy()"))  # fmt: skip
-        return self.reshape(()).tolist()
-
-    # ---- storage -------------------------------------------------------------------------------------------------------------------------
+    # ---- storage ---------------------------------------------------------------------------------------------------
 
     def contiguous(self, **kwargs: Any) -> Tensor:
         """Return the value with contiguous storage of its own; self if it has that already, or can never have it."""
@@ -454,7 +387,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         return copy.is_param_(self.is_param)
 
     def to(self, device: Any) -> Tensor:
-        """Return the value on ``device`` (None: the default device), with ``grad`` and ``is_param``; self if it is there.
+        """Return the value on ``device`` (None: the default one), with ``grad`` and ``is_param``; self if it is there.
 
         Raises:
             RuntimeError: The dtype is weak.
@@ -506,7 +439,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         self.uop = x.uop
         return self
 
-    # ---- writing ----------------------------------------------------------------------------------------------------------------------------
+    # ---- writing ---------------------------------------------------------------------------------------------------
 
     def assign(self, x: Any) -> Tensor:
         """Write ``x``, broadcast to this shape, into the storage of this tensor; returns self.
@@ -543,7 +476,8 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         value = x if isinstance(x, Tensor) else _wrap(x)
         if value.dtype is not own:
             if value.dtype not in dtypes.weaks or least_upper_dtype(own, value.dtype) is not own:
-                raise DTypeError(error_text(op, f"{op} dtype mismatch, {own} and {value.dtype}", {"self": self, "x": value},
+                raise DTypeError(error_text(op, f"{op} dtype mismatch, {own} and {value.dtype}",
+                                            {"self": self, "x": value},
                                             hint=f"x.cast({own!r})"))  # fmt: skip
             value = value.cast(own)
         # A file takes values from anywhere: they are computed where they are and then written.
@@ -556,7 +490,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         self.uop.buffer.ensure_allocated().copyin(value._read().as_memoryview())
         return self
 
-    # ---- gradients ---------------------------------------------------------------------------------------------------------------------------
+    # ---- gradients -------------------------------------------------------------------------------------------------
 
     def backward(self, gradient: Tensor | None = None) -> Tensor:
         """Fill ``grad`` of every live float tensor in the graph of this one; existing gradients are added to.
@@ -575,7 +509,9 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
             [6.0]
         """
         if not dtypes.is_float(self.dtype):
-            raise DTypeError(error_text("backward", f"only float Tensors have gradient, this one is {self.dtype}", {"tensor": self}))
+            raise DTypeError(
+                error_text("backward", f"only float Tensors have gradient, this one is {self.dtype}", {"tensor": self})
+            )
         root_grad = root_gradient(self, gradient)
         reached = _undetached(self.uop)
         wanted = [
@@ -605,61 +541,7 @@ class Tensor(RandMixin, _Attributes, metaclass=_TensorType):
         """Return a context (or decorator) for code that needs no gradients. Nothing has to be switched off here."""
         return _NoGrad()
 
-    # ---- graphs as functions -----------------------------------------------------------------------------------------------------------------
-
-    def as_param(self, slot: int) -> Tensor:
-        """Return a placeholder (PARAM ``slot``) of this shape, dtype and device for the graph given to ``call``."""
-        return _wrap(self.uop.param_like(slot))
-
-    def call(self, *lst: Tensor, fxn: Tensor | UOp, grad_fxn: Callable[..., Any] | None = None) -> Tensor:
-        """Call the graph ``fxn``, written with PARAMs, on self and ``lst``.
-
-        Args:
-            *lst: Arguments 1, 2, ...; self is argument 0.
-            fxn: The graph.
-            grad_fxn: ``grad_fxn(grad, call=node)`` returns one gradient (or None) per argument; derived if None.
-        """
-        body = fxn.uop if isinstance(fxn, Tensor) else fxn
-        return _wrap(body.call(*(t.uop for t in (self, *lst)), grad_fxn=grad_fxn).gettuple(0))
-
-    def custom_kernel(
-        self, *lst: Tensor, fxn: Callable[..., UOp], grad_fxn: Callable[..., Any] | None = None
-    ) -> list[Tensor]:
-        """Run a hand-written kernel over self and ``lst``.
-
-        Args:
-            *lst: More arguments.
-            fxn: Gets one placeholder node per tensor and returns the kernel: a SINK with KernelInfo, or a PROGRAM.
-            grad_fxn: ``grad_fxn(grad, call)`` returns one gradient (or None) per argument.
-
-        Returns:
-            The same tensors, ordered after the kernel: those that it writes hold its results.
-
-        Raises:
-            AssertionError: A shape is symbolic, or a loop of the kernel is not closed.
-
-        Example:
-            >>> from tinygrad.uop.ops import KernelInfo
-            >>> def double(out, x):
-            ...     i = UOp.range(x.shape[0], 0)
-            ...     return out[i].store(x[i] * 2).end(i).sink(arg=KernelInfo(name="double"))
-            >>> Tensor.empty(3).custom_kernel(Tensor([1.0, 2.0, 3.0]), fxn=double)[0].tolist()
-            [2.0, 4.0, 6.0]
-        """
-        return [_wrap(u) for u in UOp.custom_kernel(self.uop, *(t.uop for t in lst), fxn=fxn, grad_fxn=grad_fxn)]
-
-    def callify(self, *lst: Tensor) -> Tensor:
-        """Turn the pending graph of self and ``lst`` into one call node without running it; returns self."""
-        tensors = [t for t in (self, *lst) if t._is_pending()]
-        roots = UOp.sink(*(t.uop for t in tensors))
-        leaves = [u for u in roots.toposort(enter_calls=False) if u.op is Ops.BUFFER]
-        body = roots.substitute({u: u.param_like(i) for i, u in enumerate(leaves)}, walk=True)
-        call = UOp.maketuple(*body.src).call(*leaves)
-        for i, t in enumerate(tensors):
-            t.uop = call.gettuple(i)
-        return self
-
-    # ---- memory from outside ---------------------------------------------------------------------------------------------------------------------
+    # ---- memory from outside ---------------------------------------------------------------------------------------
 
     @staticmethod
     def from_blob(ptr: int, shape: tuple[int, ...], dtype: DTypeLike | None = None, device: Any = None) -> Tensor:
@@ -694,14 +576,27 @@ def _add_in_place_operators() -> None:
         run.__doc__ = f"``assign`` of ``__{name}__``."
         return run
 
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"):
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "and",
+        "or",
+        "xor",
+        "lshift",
+        "rshift",
+        "matmul",
+    ):
         setattr(Tensor, f"__i{name}__", make(name))
 
 
 _add_in_place_operators()
 
 _NUMBERS = frozenset({int, float, bool})
-_PYTHON_HAS_HALF = sys.version_info >= (3, 12)
 _set_uop, _set_grad, _set_is_param = (Tensor.__dict__[name].__set__ for name in ("uop", "grad", "is_param"))
 
 
@@ -713,84 +608,6 @@ def _wrap(uop: UOp) -> Tensor:
     _set_is_param(tensor, True)
     register(tensor)
     return tensor
-
-
-def _schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
-    from tinygrad.schedule import create_linear_with_vars
-
-    sink = UOp.sink(*dict.fromkeys(t.uop for t in tensors))
-    sink = UOp.sink(*sink.src, *_random_states_with(sink))
-    readers = stale_readers(sink)
-    if readers:
-        sink = UOp.sink(*sink.src, *_own_schedule(readers))
-    linear, var_vals, becomes = create_linear_with_vars(sink)
-    apply_map_to_tensors(becomes, "realize")
-    return linear, var_vals
-
-
-def _random_states_with(sink: UOp) -> list[UOp]:
-    """Return the pending states of the random generators that the graph uses.
-
-    Every draw stands on the one before. Advancing the state to the end at once keeps the graphs of later draws short.
-    """
-    pending = [t.uop for t in random_state() if t._is_pending() and t.uop not in sink.src]
-    if not pending or not sink.op_in_backward_slice_with_self(Ops.AFTER):
-        return []
-    used = {u.without_after for u in sink.toposort() if u.op is Ops.AFTER}
-    states = [t.uop for t in random_state() if t._is_pending()]
-    return [u for u in states if u in pending] if any(buffer_under(u) in used for u in states) else []
-
-
-def _own_schedule(readers: list[Tensor]) -> list[UOp]:
-    """Return the nodes to compute along with a write, after computing those that a running capture must not record."""
-    from tinygrad.engine.capturing import capturing
-
-    if capturing:
-        # A replay computes what belongs to the function; what the caller left pending is computed here and now.
-        is_outside = getattr(capturing[-1], "is_outside", lambda _: False)
-        theirs = [t for t in readers if is_outside(t)]
-        if theirs:
-            recorder = capturing.pop()
-            try:
-                Tensor.realize(*theirs)
-            finally:
-                capturing.append(recorder)
-            readers = [t for t in readers if not is_outside(t)]
-    return list(dict.fromkeys(t.uop for t in readers))
-
-
-def _node_of(data: Any, device: Any, dtype: DType | None) -> UOp:
-    """Return the node of whatever the constructor was given."""
-    if isinstance(data, UOp):
-        node = data if dtype is None else data.cast(dtype)
-        if device is None or node.device is None or node.device == canonicalize_device(device):
-            return node
-        return node.copy_to_device(canonicalize_device(device))
-    if data is None or isinstance(data, (int, float)):
-        return UOp.const(0.0 if data is None else data, dtype)
-    if dtype in dtypes.weaks:
-        raise RuntimeError(f"Tensor: weak dtype {dtype} cannot be stored; give a concrete dtype")
-    if isinstance(data, Path):
-        node = from_path(data, dtypes.uint8 if dtype is None else dtype)
-        return node if device is None else node.copy_to_device(canonicalize_device(device))
-    where = canonicalize_device(device)
-    if is_numpy_ndarray(data) and data.shape == () or is_numpy_scalar(data):
-        return UOp.const(data.item(), _from_np_dtype(data.dtype) if dtype is None else dtype)
-    if is_numpy_ndarray(data):
-        node = _fromnp(data)
-        moved = node if node.device == where else node.copy_to_device(where)
-        return moved if dtype is None else moved.cast(dtype)
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        node = from_python(bytes(data), dtypes.uint8 if dtype is None else dtype)
-    elif isinstance(data, (list, tuple)):
-        node = from_list(data, dtype)
-    else:
-        raise RuntimeError(
-            f"Tensor: could not infer dtype of {type(data).__name__} {data!r}; expected a number, list, bytes, numpy array, "
-            "path or node"
-        )
-    moved = node if node.device == where else node.copy_to_device(where)
-    return moved if dtype is None else moved.cast(dtype)
 
 
 def _undetached(root: UOp) -> set[UOp]:
@@ -806,18 +623,5 @@ def _undetached(root: UOp) -> set[UOp]:
     return seen
 
 
-def _as_numpy(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    import numpy as np
-
-    if 0 in shape:
-        return np.empty(shape, _to_np_dtype(dtype))
-    return np.frombuffer(buffer.as_memoryview(), dtype=_to_np_dtype(dtype)).reshape(shape)
-
-
-def _empty_lists(shape: tuple[int, ...]) -> list[Any]:
-    return [] if shape[0] == 0 else [_empty_lists(shape[1:]) for _ in range(shape[0])]
-
-
 def _shape_text(shape: tuple[Any, ...]) -> str:
     return str(tuple(s if isinstance(s, int) else s.render() for s in shape))
-

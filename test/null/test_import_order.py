@@ -24,7 +24,7 @@ ORDER = [
     ("renderer", "renderer.*"),
     ("runtime", "runtime.*"),
     ("engine", "engine.*"),
-    ("tensor", "tensor function"),
+    ("tensor", "realizing reading calls tensor function"),
     ("nn", "nn.* llm.* apps.*"),
     ("viz", "viz.*"),
 ]

@@ -64,11 +64,12 @@ class ElementwiseMixin(ActivationMixin):
 
     def lerp(self, end: Any, weight: Any) -> Self:
         """Return self + (end - self) * weight; uint8 with a tensor as weight is computed in 7-bit fixed point."""
+        target = self.ufix(end)
         if self.dtype is dtypes.uint8 and hasattr(weight, "dtype"):
-            w = (weight * 128 + 0.5).cast(dtypes.int32)
-            mixed = self.cast(dtypes.int32) * (128 - w) + self.ufix(end).cast(dtypes.int32) * w
-            return ((mixed + 64) >> 7).cast(dtypes.uint8)
-        return self + (self.ufix(end) - self) * weight
+            w = self.ufix(weight * 128 + 0.5).cast(dtypes.int32)
+            mixed = self.cast(dtypes.int32) * (w * -1 + 128) + target.cast(dtypes.int32) * w
+            return self.ufix((mixed + 64) >> 7).cast(dtypes.uint8)
+        return self + (target - self) * weight
 
     def threefry(self, seed: Self) -> Self:
         """Return the Threefry-2x32-20 block of this uint64 (low word first) keyed by ``seed``."""

@@ -1,11 +1,11 @@
 """Gradients: a table of rules, and one backward walk over the graph that applies them.
 
 In:   a float root node, the gradient flowing into it, and the target nodes.
-Out:  for every target that is reached, a node that computes its gradient. It is ordinary graph: nothing runs, and it can be
-      differentiated again.
+Out:  for every target that is reached, a node that computes its gradient. It is ordinary graph: nothing runs, and it
+      can be differentiated again.
 
-A rule gets the incoming gradient as ``ctx`` and returns one gradient per source; None means no gradient. Shapes and dtypes
-are brought to those of the source afterwards: axes over which the source was broadcast are summed.
+A rule gets the incoming gradient as ``ctx`` and returns one gradient per source; None means no gradient. Shapes and
+dtypes are brought to those of the source afterwards: axes over which the source was broadcast are summed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def root_gradient(root: Any, gradient: Any | None) -> UOp:
     if gradient is None:
         if not all(same_size(s, 1) for s in root.shape):
             raise AssertionError(error_text("backward", "when no gradient is provided, it must be called on a scalar",
-                                            {"tensor": root}, hint="reduce first, such as t.sum().backward()"))  # fmt: skip
+                                            {"tensor": root}, hint="t.sum().backward()"))  # fmt: skip
         return root._uop.const_like(1.0)  # type: ignore[no-any-return]
     if not same_shape(gradient.shape, root.shape):
         raise AssertionError(error_text("backward", "the gradient must have the shape of the tensor",
@@ -80,7 +80,7 @@ def root_gradient(root: Any, gradient: Any | None) -> UOp:
     return gradient._uop.cast(root.dtype)  # type: ignore[no-any-return]
 
 
-# ---- rules -----------------------------------------------------------------------------------------------------------------
+# ---- rules ---------------------------------------------------------------------------------------------------------
 
 
 def reduce_gradient(ctx: UOp, ret: UOp, op: Ops) -> Gradients:
@@ -132,7 +132,9 @@ def shrink_gradient(ctx: UOp, ret: UOp) -> Gradients:
 
 def pad_gradient(ctx: UOp, ret: UOp) -> Gradients:
     """Return the gradient of padding: the inner part."""
-    return (ctx.shrink([(before, before + size) for (before, _), size in zip(ret.marg, ret.src[0].shape, strict=True)]),)
+    return (
+        ctx.shrink([(before, before + size) for (before, _), size in zip(ret.marg, ret.src[0].shape, strict=True)]),
+    )
 
 
 def copy_gradient(ctx: UOp, ret: UOp) -> Gradients:
@@ -168,7 +170,7 @@ def after_gradient(ctx: UOp, ret: UOp) -> Gradients:
 
 
 def view_chain(view: UOp, base: UOp) -> list[UOp] | None:
-    """Return the movement nodes between storage and a view of it, nearest to the storage first; None if there are others."""
+    """Return the movement nodes from storage to a view of it, in this order; None if other nodes lie between."""
     chain: list[UOp] = []
     while view is not base and view.op in GroupOp.Movement:
         chain.append(view)
@@ -253,14 +255,14 @@ pm_gradient = PatternMatcher([
 ])
 
 
-# ---- calls -------------------------------------------------------------------------------------------------------------------
+# ---- calls ---------------------------------------------------------------------------------------------------------
 
 
 def call_gradient(grads: dict[int, UOp], call: UOp) -> Gradients:
     """Return the gradients of the arguments of a FUNCTION or CALL.
 
     Args:
-        grads: Number of a result -> gradient that flows into it. For a CALL the number is that of the argument it writes.
+        grads: Number of a result -> gradient that flows into it. For a CALL it numbers the argument that is written.
         call: The node.
 
     Raises:
@@ -269,7 +271,9 @@ def call_gradient(grads: dict[int, UOp], call: UOp) -> Gradients:
     info = call.arg
     if call.op is Ops.CALL:
         if info.grad_fxn is None:
-            raise GradientError(f"failed to compute gradient: the custom call {info.name or ''} has no grad_fxn; give one")
+            raise GradientError(
+                f"failed to compute gradient: the custom call {info.name or ''} has no grad_fxn; give one"
+            )
         return None, *_nodes(info.grad_fxn(*(grads[i] for i in sorted(grads)), call))
     body = call.src[0]
     filled = [grads[i] if i in grads else out.const_like(0) for i, out in enumerate(body.src)]
@@ -309,7 +313,7 @@ def _body_gradient(call: UOp, grads: list[UOp]) -> list[UOp | None]:
     return [backward.gettuple(number[slot]) if slot in number else None for slot in range(len(args))]
 
 
-# ---- the walk ------------------------------------------------------------------------------------------------------------------
+# ---- the walk ------------------------------------------------------------------------------------------------------
 
 
 def _differentiable_sources(u: UOp) -> tuple[UOp, ...]:
@@ -423,7 +427,11 @@ def _align(gradient: UOp, source: UOp) -> UOp:
         if extra >= 0:
             axes = (
                 *range(extra),
-                *(i + extra for i, s in enumerate(shape) if type(s) is int and s == 1 and not same_size(gradient.shape[i + extra], 1)),
+                *(
+                    i + extra
+                    for i, s in enumerate(shape)
+                    if type(s) is int and s == 1 and not same_size(gradient.shape[i + extra], 1)
+                ),
             )  # fmt: skip
             if axes:
                 gradient = gradient.sum(axes, keepdim=True)

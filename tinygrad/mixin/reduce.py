@@ -120,8 +120,8 @@ class ReduceMixin(ElementwiseMixin):
         """
         axis = axis if dim is None else dim
         if axis is None:
-            index = self.flatten().argmax(0)
-            return index.reshape((1,) * self.ndim) if keepdim else index
+            flat = self.flatten().argmax(0)
+            return flat.reshape((1,) * self.ndim) if keepdim else flat
         axis = self._resolve_dim(axis, op="argmax")
         x = self if self.ndim else self.reshape(1)
         # NaN differs from everything, itself included: where the maximum is NaN, the NaNs are the candidates.
@@ -133,7 +133,7 @@ class ReduceMixin(ElementwiseMixin):
         position: Self = type(self).arange(size, 0, -1, dtype=dtypes.int32)
         backwards = position.reshape([size if i == axis else 1 for i in range(x.ndim)])
         furthest = candidate.where(backwards, 0).max(axis, keepdim)
-        index = (furthest * -1 + size).cast(dtypes.int32)
+        index: Self = (furthest * -1 + size).cast(dtypes.int32)
         return index if self.ndim or keepdim else index.reshape(())
 
     def argmin(self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Self:

@@ -1,0 +1,128 @@
+"""From tensors to Python and numpy: the methods that need values.
+
+In:   a tensor, computed first if it is pending.
+Out:  numpy arrays, memoryviews, nested lists, scalars; all of their own memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.buffer import Buffer
+from tinygrad.dtype import DType, _to_np_dtype, dtypes, strong_dtype
+from tinygrad.errors import error_text
+from tinygrad.helpers import all_int
+from tinygrad.mixin.rand import RandMixin
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import numpy as np
+
+_READ_AS_FLOAT32 = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})
+_HAS_NO_NUMPY_DTYPE = _READ_AS_FLOAT32 - {dtypes.float16}
+_PYTHON_HAS_HALF = sys.version_info >= (3, 12)
+
+
+class ReadMixin(RandMixin):
+    """Readers of a Tensor."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def realize(self, *lst: Self, do_update_stats: bool = True) -> Self: ...  # noqa: D102
+        def clone(self, device: Any = None) -> Self: ...  # noqa: D102
+        def numel(self) -> Any: ...  # noqa: D102
+
+    def _read(self) -> Buffer:
+        """Return a buffer that holds exactly the elements, in order."""
+        if not all_int(self.shape):
+            raise AssertionError(error_text("read", "the shape is symbolic", {"tensor": self},
+                                            hint="reduce or shrink to a static shape first"))  # fmt: skip
+        from tinygrad.engine.capturing import before_data_access
+
+        before_data_access("the values of a tensor")
+        source = self.cast(strong_dtype(self.dtype))
+        if source.device is None:
+            source = source.clone()
+        source.realize()
+        if source._uop.contiguous_view() is None:
+            source = source.contiguous().realize()
+        return source._uop.buffer
+
+    def data(self) -> memoryview:
+        """Return the values as a memoryview with the format of the dtype and this shape.
+
+        Raises:
+            AssertionError: Symbolic shape, or a dtype that Python has no format for (bfloat16, fp8).
+            JitError: A JIT is capturing.
+        """
+        dtype = strong_dtype(self.dtype)
+        if dtype.fmt is None or (dtype is dtypes.float16 and not _PYTHON_HAS_HALF):
+            raise AssertionError(error_text("data", f"Python has no memory format for {dtype}", {"tensor": self},
+                                            hint=".float() or .bitcast(dtypes.uint16) first"))  # fmt: skip
+        buffer = self._read()
+        fmt: Any = dtype.fmt
+        if 0 in self.shape:
+            return memoryview(b"").cast(fmt)
+        return buffer.as_memoryview().cast("B").cast(fmt, list(self.shape))
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return the values as a numpy array of its own memory; bfloat16 and fp8 come as float32.
+
+        Raises:
+            AssertionError: Symbolic shape.
+            JitError: A JIT is capturing.
+        """
+        dtype = strong_dtype(self.dtype)
+        source = self.float() if dtype in _HAS_NO_NUMPY_DTYPE else self
+        return as_numpy(source._read(), strong_dtype(source.dtype), self.shape)
+
+    def tolist(self) -> Any:
+        """Return the values as nested lists, or a scalar for 0-d.
+
+        Raises:
+            AssertionError: Symbolic shape.
+            JitError: A JIT is capturing.
+        """
+        source = self.float() if self.dtype in _READ_AS_FLOAT32 else self
+        if 0 in self.shape:
+            return _empty_lists(self.shape)
+        values = source.data()
+        return values[()] if self.ndim == 0 else values.tolist()
+
+    def item(self) -> Any:
+        """Return the only element as a Python scalar.
+
+        Raises:
+            AssertionError: There is not exactly one element, or the shape is symbolic.
+            JitError: A JIT is capturing.
+        """
+        if self.numel() != 1:
+            raise AssertionError(error_text("item", f"must have one element, has {self.numel()}", {"tensor": self},
+                                            hint="use tolist() or numpy()"))  # fmt: skip
+        return self.reshape(()).tolist()
+
+    def _values_in_memory(self) -> str | None:
+        """Return the values as numpy prints them if they are in memory already; never computes."""
+        device = str(self.device).partition(":")[0]
+        if not self._uop.is_realized or not all_int(self.shape) or device in {"DISK", "NULL"}:
+            return None
+        if self._uop.contiguous_view() is None or self.dtype in _HAS_NO_NUMPY_DTYPE:
+            return None
+        return str(as_numpy(self._uop.buffer, self.dtype, self.shape))
+
+
+def as_numpy(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Return the content of a buffer as a numpy array of its own memory."""
+    import numpy as np
+
+    if 0 in shape:
+        return np.empty(shape, _to_np_dtype(dtype))
+    return np.frombuffer(buffer.as_memoryview(), dtype=_to_np_dtype(dtype)).reshape(shape)
+
+
+def _empty_lists(shape: tuple[int, ...]) -> list[Any]:
+    return [] if shape[0] == 0 else [_empty_lists(shape[1:]) for _ in range(shape[0])]
