@@ -1,0 +1,1 @@
+"""Large language models: reading GGUF files, running transformers, and serving them."""
