@@ -2,12 +2,14 @@
 
 In:   the nodes that a realize will compute.
 Out:  the live tensors whose values would change silently if they were computed only afterwards.
+      Gradients of intermediate results, which nobody but ``grad`` refers to, are forgotten instead.
 Why:  ``y = w * 10; w.assign(w + 1).realize(); y.tolist()`` must show ten times the old w: what was written down before
       a write reads the state before it. Such tensors are computed together with the write; the scheduler orders them.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from tinygrad.live import live_tensors, storage_under
@@ -45,7 +47,26 @@ def stale_readers(sink: UOp) -> list[Tensor]:
             continue
         if _is_stale(uop, final, stale):
             found.append(tensor)
-    return found
+    return _without_forgotten_gradients(found)
+
+
+def _without_forgotten_gradients(found: list[Tensor]) -> list[Tensor]:
+    """Drop gradients of tensors that own no storage: computing them would cost a backward pass that nobody asked for.
+
+    ``backward`` fills ``grad`` of everything that is alive, the batch and the output of the model too. After the
+    parameters have changed these gradients could not be computed any more, so they are set to None, unless somebody
+    else refers to them.
+    """
+    holders = {
+        id(t.grad): t
+        for t in live_tensors()
+        if t.grad is not None and storage_under(t.uop).without_after.op is not Ops.BUFFER
+    }
+    alone = 4  # the list, the loop, the call, and ``grad`` itself
+    forgotten = {id(t) for t in found if id(t) in holders and sys.getrefcount(t) <= alone}
+    for key in forgotten:
+        holders[key].grad = None
+    return [t for t in found if id(t) not in forgotten]
 
 
 def _is_stale(root: UOp, final: dict[UOp, UOp], stale: dict[UOp, bool]) -> bool:

@@ -495,6 +495,9 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
     def backward(self, gradient: Tensor | None = None) -> Tensor:
         """Fill ``grad`` of every live float tensor in the graph of this one; existing gradients are added to.
 
+        Call it before this tensor is realized: storage does not know how its content was computed. Gradients of
+        intermediate results last until the storage that they depend on is overwritten, as by an optimizer's step.
+
         Args:
             gradient: Gradient flowing into this tensor, of its shape; 1.0 if it is a scalar and this is None.
 

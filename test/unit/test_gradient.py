@@ -245,3 +245,36 @@ def test_many_consumers_make_a_shallow_sum() -> None:
     x = Tensor([1.0])
     total = sum((x * i for i in range(200)), Tensor([0.0]))
     assert total.sum().gradient(x)[0].item() == 199 * 100
+
+
+VIEWS = [
+    ("slice", lambda t: t[1:, :2]),
+    ("steps", lambda t: t[::2, 1::2]),
+    ("backwards", lambda t: t[::-1, ::-2]),
+    ("row", lambda t: t[2]),
+    ("transposed", lambda t: t.T[1:3]),
+    ("reshaped", lambda t: t.reshape(2, 8)[:, 3:6]),
+    ("of a view", lambda t: t[1:][:, 1:][::2]),
+    ("whole", lambda t: t),
+    ("flat", lambda t: t.reshape(-1)[5:6]),
+]
+
+
+@pytest.mark.parametrize("view", [v for _, v in VIEWS], ids=[n for n, _ in VIEWS])
+def test_gradient_through_writes_to_views(view: object) -> None:
+    rng = np.random.default_rng(0)
+    base = rng.standard_normal((4, 4)).astype(np.float32)
+    values = rng.standard_normal(view(Tensor(base)).shape).astype(np.float32)
+    weight = rng.standard_normal((4, 4)).astype(np.float32)
+    x, v = torch.tensor(base, requires_grad=True), torch.tensor(values, requires_grad=True)
+    # torch has no negative steps: the numbers of the elements say where a view writes.
+    places = view(Tensor(np.arange(16, dtype=np.int32).reshape(4, 4))).numpy().reshape(-1)
+    written = (x * 2).reshape(-1).index_put((torch.tensor(places),), (v * v).reshape(-1)).reshape(4, 4)
+    (written * written * torch.tensor(weight)).sum().backward()
+    a, b = Tensor(base), Tensor(values)
+    t = (a * 2).clone()
+    view(t).assign(b * b)
+    ga, gb = (t * t * Tensor(weight)).sum().gradient(a, b)
+    np.testing.assert_allclose(t.numpy(), written.detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(ga.numpy(), x.grad.numpy(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(gb.numpy(), v.grad.numpy(), rtol=1e-4, atol=1e-6)

@@ -58,3 +58,17 @@ def test_loss_read_after_the_step_is_the_loss_before_it() -> None:
             loss = (weight * weight).sum().backward()
             optimizer.step()
             assert loss.item() == expected
+
+
+def test_gradients_of_results_are_not_computed_for_a_step() -> None:
+    weight, x = stored(3.0), Tensor([2.0])
+    hidden = x * 2
+    out = hidden * weight
+    out.sum().backward()
+    kept = hidden.grad
+    weight.assign(weight - weight.grad).realize()
+    assert out.grad is not None, "it does not depend on the weight"
+    assert x.grad is None, "nobody refers to it, and it could not be computed any more"
+    assert kept is not None
+    assert kept.tolist() == [3.0], "somebody else refers to this one"
+    assert weight.grad.tolist() == [4.0]
