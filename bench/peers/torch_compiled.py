@@ -1,0 +1,25 @@
+"""torch.compile, with its default backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bench.peers import torch_eager
+
+
+class Adapter(torch_eager.Adapter):
+    """As eager, with the step compiled; a step that holds a model and an optimizer is compiled as it is."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(threads)
+        self.about = self.about.replace("eager", "torch.compile")
+
+    def prepare(self, function: Callable[..., Any], arguments: list[Any], make: bool) -> Callable[[], Any]:
+        """Return the step to measure, without arguments."""
+        if make:
+            return torch.compile(function(torch, *arguments))  # type: ignore[no-any-return]
+        compiled = torch.compile(lambda *xs: function(torch, *xs))
+        return lambda: compiled(*arguments)
