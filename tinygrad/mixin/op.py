@@ -20,6 +20,7 @@ from tinygrad.mixin.composite import (
 )
 from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.gradient import GradientMixin
+from tinygrad.mixin.hashing import HashMixin
 from tinygrad.mixin.index import IndexMixin
 from tinygrad.mixin.loss import LossMixin
 from tinygrad.mixin.norm import NormMixin
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 JOIN_FAN_IN = 32
 
 
-class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin, GradientMixin):
+class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin, HashMixin, GradientMixin):
     """Composite operations of Tensor and UOp."""
 
     __slots__ = ()

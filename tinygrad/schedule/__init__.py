@@ -41,7 +41,7 @@ def _result(root: UOp, builder: Rangeify) -> UOp | None:
     elif is_stored(u):
         made = u.without_after
     elif Rangeify.resizes(u):
-        made = builder.stand_in(u)
+        made = storage_of(builder.stand_in(u), builder.leaves)
     else:
         return None
     made = made._mop(Ops.RESHAPE, u.shape) if made.shape != u.shape else made

@@ -30,8 +30,11 @@ def loop_order(nest: StoreNest) -> tuple[UOp, ...]:
 
 
 def storage_of(stand_in: UOp, leaves: dict[UOp, Leaf]) -> UOp:
-    """Return the storage that a kernel argument is: views keep their own stand-in."""
-    return stand_in if stand_in.tag is not None else leaves[stand_in].storage
+    """Return the storage that a kernel argument is: views keep their own stand-in, over the storage that they view."""
+    if stand_in.tag is None:
+        return leaves[stand_in].storage
+    kind, below, *rest = stand_in.tag
+    return stand_in.replace(tag=(kind, storage_of(below, leaves), *rest))
 
 
 def kernel_ast(kernel: Kernel, leaves: dict[UOp, Leaf]) -> tuple[UOp, list[UOp]]:

@@ -639,7 +639,8 @@ class UOp(IntegerMethods, RandMixin):
         src: tuple[UOp, ...] = (),
     ) -> UOp:
         """Return a loop variable that runs from 0 to end - 1."""
-        return UOp(Ops.RANGE, dtype, (sint_to_uop(end, dtype), *src), (axis_id, *arg, axis_type))
+        # Simplified here, so that an index that is simplified later still names this very loop.
+        return UOp(Ops.RANGE, dtype, (sint_to_uop(end, dtype).simplify(), *src), (axis_id, *arg, axis_type))
 
     @staticmethod
     def special(end: sint, name: str, dtype: DType = dtypes.weakint) -> UOp:

@@ -155,16 +155,36 @@ class _Blocks:
                 raise RuntimeError(f"linearize: {s.op} is read outside of the loop that computes it, by {u.op}")
 
     def _loads_before_stores(self, nodes: list[UOp], place: dict[UOp, UOp | None]) -> None:
-        """Several stores may share a loop, one of them over what another reads: reads see what was there before."""
+        """A read sees its storage without the writes that it does not stand on: they come after it in its loop body."""
         stores: dict[UOp, list[UOp]] = {}
         for u in nodes:
-            if u.op is Ops.STORE and u.src[0].op is Ops.INDEX and u.src[0].src[0].op is Ops.PARAM:
-                stores.setdefault(u.src[0].src[0], []).append(u)
+            if u.op is Ops.STORE:
+                stores.setdefault(u.src[0].buf_uop, []).append(u)
+        loads = [u for u in nodes if u.op is Ops.LOAD and u.src[0].buf_uop in stores]
+        if not loads:
+            return
+        bit = {store: 1 << i for i, store in enumerate(u for same in stores.values() for u in same)}
+        below: dict[UOp, int] = {}  # the stores that a node depends on
         for u in nodes:
-            if u.op is Ops.LOAD and u.src[0].op is Ops.INDEX:
-                for store in stores.get(u.src[0].src[0], ()):
-                    if place[store] is place[u]:
-                        self.before.setdefault(store, set()).add(u)
+            bits = bit.get(u, 0)
+            for s in u.src:
+                bits |= below[s]
+            below[u] = bits
+        inside: dict[UOp | None, int] = dict.fromkeys(self.items, 0)
+        for store, bits in bit.items():
+            at = place[store]
+            while at is not None:
+                inside[at] |= bits
+                at = self.parent[at]
+        for load in loads:
+            for store in stores[load.src[0].buf_uop]:
+                if below[load] & bit[store]:
+                    continue
+                second, at = store, place[store]
+                while at is not place[load] and at is not None:
+                    second, at = at, self.parent[at]
+                if at is place[load] and not (second is not store and below[load] & inside[second]):
+                    self.before.setdefault(second, set()).add(load)
 
     def ordered(self, block: UOp | None) -> list[UOp]:
         """Return the items of a loop body in program order."""
