@@ -110,6 +110,8 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         ],
     ),
     ("Layers and training: `nn/`", "On top of Tensor.", ["nn/__init__.py", "nn/optim.py", "nn/state.py", "nn"]),
+    ("Language models: `llm/`", "", ["llm/__init__.py", "llm"]),
+    ("Viewer: `viz/`", "", ["viz/__init__.py", "viz"]),
     ("The rest", "", ["."]),
 ]  # fmt: skip
 
