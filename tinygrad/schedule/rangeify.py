@@ -382,7 +382,8 @@ class Rangeify:
     def new_storage(self, u: UOp, device: Any) -> UOp:
         """Return a BUFFER for the value of ``u``, known by number within this schedule."""
         if device is None:  # a value of constants and ranges: it lives where the kernels run
-            device = next((d for d in (n._device for n in self.order) if isinstance(d, str) and runs_kernels(d)), None)
+            results_first = (n._device for n in reversed(self.order))
+            device = next((d for d in results_first if isinstance(d, str) and runs_kernels(d)), None)
         arg = ParamArg(next(self.storage_slots), u.dtype, (numel(u),), device, name="stored")
         return UOp(Ops.BUFFER, u.dtype, (), arg)
 

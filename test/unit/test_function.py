@@ -1,0 +1,188 @@
+"""``@function``: one call node, its inputs, its gradient, its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinygrad import Tensor, TinyJit, function, nn
+from tinygrad.function import _function, pm_ctx
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import PatternMatcher, UOp
+
+
+@function
+def layer(x: Tensor, w: Tensor) -> Tensor:
+    return (x @ w).relu()
+
+
+def operands() -> tuple[Tensor, Tensor]:
+    rng = np.random.default_rng(0)
+    x, w = (Tensor(rng.standard_normal(s).astype(np.float32)).realize() for s in ((3, 4), (4, 5)))
+    return x, w
+
+
+def test_the_call_is_one_node() -> None:
+    x, w = operands()
+    node = layer(x, w).uop
+    assert node.op is Ops.GETTUPLE
+    call = node.src[0]
+    assert call.op is Ops.FUNCTION
+    assert call.src[1:] == (x.uop, w.uop)
+    assert call.arg.name == "layer"
+    body = call.src[0]
+    slots = {u.arg.slot: u.shape for u in body.toposort() if u.op is Ops.PARAM}
+    assert slots == {0: (3, 4), 1: (4, 5)}
+    assert not any(u.op is Ops.BUFFER for u in body.toposort())
+    assert isinstance(layer, _function)
+    assert isinstance(pm_ctx, PatternMatcher)
+
+
+def test_value_and_gradient_are_those_of_the_body() -> None:
+    x, w = operands()
+    result = layer(x, w)
+    expected = np.maximum(x.numpy() @ w.numpy(), 0)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-6)
+    layer(x, w).sum().backward()
+    by_call = x.grad.numpy(), w.grad.numpy()
+    x.grad = w.grad = None
+    layer.fxn(x, w).sum().backward()
+    np.testing.assert_allclose(by_call[0], x.grad.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(by_call[1], w.grad.numpy(), rtol=1e-6)
+
+
+def test_gradient_is_a_call_with_a_name_of_its_own() -> None:
+    x, w = operands()
+    (gradient,) = layer(x, w).sum().gradient(x)
+    names = {u.arg.name for u in gradient.uop.toposort() if u.op is Ops.FUNCTION}
+    assert "layer_backward" in names
+
+
+def test_second_derivative() -> None:
+    @function
+    def cube(x: Tensor) -> Tensor:
+        return x * x * x
+
+    x = Tensor([2.0])
+    (first,) = cube(x).sum().gradient(x)
+    (second,) = first.sum().gradient(x)
+    assert (first.item(), second.item()) == (12.0, 12.0)
+
+
+def test_several_results_and_nested_arguments() -> None:
+    @function
+    def split(data: dict[str, Any], scale: float) -> tuple[Tensor, Tensor]:
+        a, b = data["pair"]
+        return a + b, (a * scale).sum()
+
+    a, b = Tensor([1.0, 2.0]), Tensor([10.0, 20.0])
+    total, scaled = split({"pair": [a, b]}, scale=3.0)
+    assert (total.tolist(), scaled.item()) == ([11.0, 22.0], 9.0)
+    total, scaled = split({"pair": [a, b]}, scale=3.0)
+    (total.sum() + scaled).backward()
+    assert (a.grad.tolist(), b.grad.tolist()) == ([4.0, 4.0], [1.0, 1.0])
+
+
+def test_equal_inputs_are_one_input() -> None:
+    x, _ = operands()
+
+    @function
+    def twice(a: Tensor, b: Tensor) -> Tensor:
+        return a + b
+
+    call = twice(x, x).uop.src[0]
+    assert len(call.src) == 2
+
+
+def test_method_with_layers() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.l1, self.norm = nn.Linear(4, 3), nn.BatchNorm(3)
+
+        @function
+        def __call__(self, x: Tensor) -> Tensor:
+            return self.norm(self.l1(x)).relu().dropout(0.5)
+
+    model, x = Model(), operands()[0]
+    expected = Model.__call__.fxn(model, x).numpy()
+    np.testing.assert_allclose(model(x).numpy(), expected, rtol=1e-6)
+    with Tensor.train():
+        model(x).sum().backward()
+        assert model.l1.weight.grad.shape == (3, 4)
+        assert np.isfinite(model.l1.weight.grad.numpy()).all()
+    assert model.norm.num_batches_tracked.item() == 1
+    assert model(x).uop.src[0].arg.name.endswith("Model.__call__")
+
+
+def test_implicit_inputs() -> None:
+    x, w = operands()
+
+    def closure(a: Tensor) -> Tensor:
+        return a @ w
+
+    with pytest.raises(RuntimeError, match=r"1 implicit buffer\(s\)"):
+        function(closure)(x)
+    allowed = function(closure, allow_implicit=True)
+    np.testing.assert_allclose(allowed(x).numpy(), x.numpy() @ w.numpy(), rtol=1e-6)
+    allowed(x).sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), np.repeat(x.numpy().sum(0)[:, None], 5, 1), rtol=1e-5)
+
+
+def test_reading_inside_is_refused() -> None:
+    for read in (lambda t: Tensor(t.sum().item()), lambda t: (t + 1).realize(), lambda t: Tensor(t.numpy())):
+        with pytest.raises(AssertionError, match="usage of device .* disallowed"):
+            function(read)(operands()[0])
+    assert operands()[0].sum().item() != 0  # devices are usable again
+
+
+@pytest.mark.parametrize("result", [3, None, [1], ()], ids=str)
+def test_return_types(result: Any) -> None:
+    with pytest.raises(RuntimeError, match="function return type"):
+        function(lambda t: result)(operands()[0])
+
+
+def test_given_gradient() -> None:
+    def hundredfold(grad: UOp, call: UOp) -> tuple[UOp]:
+        assert call.op is Ops.FUNCTION
+        return (grad * 100,)
+
+    @function(grad_fxn=hundredfold)
+    def triple(x: Tensor) -> Tensor:
+        return x * 3
+
+    x = Tensor([1.0, 2.0])
+    triple(x).sum().backward()
+    assert x.grad.tolist() == [100.0, 100.0]
+
+
+def test_random_numbers_inside() -> None:
+    @function
+    def noisy(x: Tensor) -> Tensor:
+        return x + Tensor.rand(4)
+
+    x = Tensor.zeros(4)
+    Tensor.manual_seed(4)
+    results = [noisy(x).numpy() for _ in range(2)]
+    Tensor.manual_seed(4)
+    np.testing.assert_array_equal(results, [Tensor.rand(4).numpy() for _ in range(2)])
+
+
+def test_inside_of_a_jit() -> None:
+    x, w = operands()
+    step = TinyJit(lambda a, b: layer(a, b).sum().realize())
+    expected = np.maximum(x.numpy() @ w.numpy(), 0).sum()
+    for _ in range(4):
+        np.testing.assert_allclose(step(x, w).item(), expected, rtol=1e-5)
+
+
+def test_a_function_in_a_function() -> None:
+    @function
+    def outer(x: Tensor, w: Tensor) -> Tensor:
+        return layer(x, w) * 2 + layer(x, w)
+
+    x, w = operands()
+    np.testing.assert_allclose(outer(x, w).numpy(), 3 * np.maximum(x.numpy() @ w.numpy(), 0), rtol=1e-6)
+    outer(x, w).sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), 3 * (x.numpy().T @ (x.numpy() @ w.numpy() > 0)), rtol=1e-5)
