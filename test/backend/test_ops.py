@@ -135,6 +135,18 @@ def test_movement(shapes: Any, torch_fn: Any, fn: Any, options: dict) -> None:
     assert_like_torch(shapes, torch_fn, fn, **options)
 
 
+def test_axis_and_dim_are_both_understood() -> None:
+    x = Tensor.arange(6).reshape(1, 2, 3)
+    assert x.squeeze(axis=0).shape == x.squeeze(dim=0).shape == (2, 3)
+    assert x.unsqueeze(axis=-1).shape == x.unsqueeze(dim=-1).shape == (1, 2, 3, 1)
+    assert x.flip(axis=2).tolist() == x.flip(dims=(2,)).tolist() == [[[2, 1, 0], [5, 4, 3]]]
+    assert x.roll(1, axis=2).tolist() == x.roll(1, dims=2).tolist()
+    assert [p.shape for p in x.split(2, axis=2)] == [p.shape for p in x.split(2, dim=2)] == [(1, 2, 2), (1, 2, 1)]
+    assert len(x.chunk(3, axis=2)) == 3
+    assert x.sum(axis=2).tolist() == x.sum(dim=2).tolist()
+    assert x.argmax(axis=2).tolist() == x.argmax(dim=2).tolist()
+
+
 def test_rearrange() -> None:
     x = np.arange(2 * 6 * 4).reshape(2, 6, 4)
     t = Tensor(x)

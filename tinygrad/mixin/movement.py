@@ -119,15 +119,15 @@ class MovementMixin(Hooks):
             )
         return self if axes == tuple(range(self.ndim)) else self._mop(Ops.PERMUTE, axes)
 
-    def flip(self, axis: Any, *args: Any) -> Self:
-        """Reverse the given axes.
+    def flip(self, axis: Any = None, *args: Any, dims: Any = None) -> Self:
+        """Reverse the given axes (named ``dims`` in torch).
 
         Raises:
             AssertionError: An axis is a bool.
             RuntimeError: An axis is given twice.
             ShapeError: An axis is out of range.
         """
-        given = shape_args(axis, args, "flip")
+        given = shape_args(axis if dims is None else dims, args, "flip")
         if any(isinstance(x, bool) for x in given):
             raise AssertionError(error_text("flip", f"axes must be ints, got {given}"))
         axes = tuple(self._resolve_dim(x, op="flip") for x in given)
@@ -278,8 +278,9 @@ class MovementMixin(Hooks):
         order[dim0], order[dim1] = order[dim1], order[dim0]
         return self.permute(order)
 
-    def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
-        """Drop dims of size 1: all, or the given ones if their size is 1."""
+    def squeeze(self, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None) -> Self:
+        """Drop dims of size 1: all, or the given ones if their size is 1. ``axis`` is another name of ``dim``."""
+        dim = dim if axis is None else axis
         if dim is None:
             return self.reshape(tuple(s for s in self.shape if not same_size(s, 1)))
         given = (dim,) if isinstance(dim, int) else dim
@@ -288,9 +289,9 @@ class MovementMixin(Hooks):
             return self
         return self.reshape(tuple(s for i, s in enumerate(self.shape) if i not in dims or not same_size(s, 1)))
 
-    def unsqueeze(self, dim: int) -> Self:
-        """Insert a dim of size 1."""
-        dim = self._resolve_dim(dim, extra=True, op="unsqueeze")
+    def unsqueeze(self, dim: int = 0, *, axis: int | None = None) -> Self:
+        """Insert a dim of size 1. ``axis`` is another name of ``dim``."""
+        dim = self._resolve_dim(dim if axis is None else axis, extra=True, op="unsqueeze")
         return self.reshape((*self.shape[:dim], 1, *self.shape[dim:]))
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
@@ -323,13 +324,13 @@ class MovementMixin(Hooks):
 
     # ---- pieces and repetition -------------------------------------------------------------------------------------
 
-    def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+    def split(self, sizes: int | Sequence[int], dim: int = 0, *, axis: int | None = None) -> tuple[Self, ...]:
         """Cut along ``dim`` into pieces of size ``sizes`` (the last may be smaller), or of the listed sizes.
 
         Raises:
             AssertionError: The sizes do not sum to the dim, or it is symbolic.
         """
-        dim = self._resolve_dim(dim, op="split")
+        dim = self._resolve_dim(dim if axis is None else axis, op="split")
         total = self.shape[dim]
         if not isinstance(total, int):
             raise AssertionError(error_text("split", f"dim {dim} is symbolic", {"tensor": self}))
@@ -344,13 +345,13 @@ class MovementMixin(Hooks):
             start += size
         return tuple(pieces)
 
-    def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
+    def chunk(self, chunks: int, dim: int = 0, *, axis: int | None = None) -> list[Self]:
         """Cut along ``dim`` into at most ``chunks`` pieces of equal size (the last may be smaller).
 
         Raises:
             AssertionError: ``chunks`` is not positive, or the dim is symbolic.
         """
-        dim = self._resolve_dim(dim, op="chunk")
+        dim = self._resolve_dim(dim if axis is None else axis, op="chunk")
         if not isinstance(self.shape[dim], int) or chunks <= 0:
             raise AssertionError(error_text("chunk", f"{chunks} chunks of dim {dim}", {"tensor": self},
                                             "a positive number of chunks and a static size"))  # fmt: skip
@@ -405,12 +406,19 @@ class MovementMixin(Hooks):
         ))
         return wide.reshape((*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
 
-    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+    def roll(
+        self,
+        shifts: int | Sequence[int],
+        dims: int | Sequence[int] | None = None,
+        *,
+        axis: int | Sequence[int] | None = None,
+    ) -> Self:
         """Shift along ``dims`` (of the flattened tensor if None); what leaves at the end enters at the start.
 
         Raises:
             RuntimeError: The numbers of shifts and dims differ.
         """
+        dims = dims if axis is None else axis
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
         pairs = list(zip(*((x,) if isinstance(x, int) else tuple(x) for x in (shifts, dims)), strict=False))
