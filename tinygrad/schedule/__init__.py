@@ -8,6 +8,7 @@ How:  normalise (buffers become numbers) -> look the schedule up -> otherwise pr
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from tinygrad.dtype import dtypes
@@ -20,6 +21,7 @@ from tinygrad.schedule.plan import Plan, PlannedCall, load_plan, place_intermedi
 from tinygrad.schedule.prepare import is_stored, prepare
 from tinygrad.schedule.rangeify import Rangeify
 from tinygrad.schedule.siblings import merge_siblings
+from tinygrad.settings import DEBUG
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, buffers
 
@@ -165,9 +167,13 @@ def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], dict[UOp, U
         The LINEAR of calls, the values of Variables by name, and for every node of ``sink`` that now has storage (roots,
         and storage after in-place writes) the node that shows it.
     """
+    start = time.perf_counter()
     given = normalize(sink)
     plan = lookup_plan(given.sink)
     linear, real = _instantiate(plan, given)
+    if DEBUG >= 1 and len(linear.src) > 1:
+        spent = (time.perf_counter() - start) * 1e3
+        print(f"scheduled {len(linear.src)} kernels and copies in {spent:.2f} ms, key {given.sink.key.hex()[:12]}")  # noqa: T201
     if given.var_vals:  # results keep the values of their sizes
         real |= {new: u for u, new in given.nodes.items() if u.is_bound_var}
     becomes: dict[UOp, UOp] = {}
