@@ -98,6 +98,7 @@ class Lowering:
         self._picks: dict[tuple[Combo, Combo], Combo] = {}
         self._affine: dict[UOp, tuple[list[tuple[UOp, int]], int]] = {}
         self._bases: dict[tuple[Any, ...], UOp] = {}
+        self._windows: dict[UOp, dict[tuple[Any, ...], tuple[int, int]]] = {}
         self.parent, self.depth = self._loop_tree()
         self.slots = itertools.count(1 + max((u.arg.slot for u in self.nodes if u.op in (Ops.BUFFER, Ops.PARAM)), default=0))
         self.loop_ids = itertools.count(1 + max((r.arg[0] for r in self.ranges), default=0))
@@ -219,11 +220,12 @@ class Lowering:
     def kids(self, u: UOp) -> tuple[UOp, ...]:
         """Return what must be lowered before ``u``: sums are taken apart into their terms."""
         if u.op is Ops.INDEX and is_memory(u.src[0]):
-            return (u.src[0], *(t for t, _ in self.affine(u.src[1])[0]), *u.src[2:])
+            parts = tuple(u.src[2].split_uop(Ops.AND)) if len(u.src) > 2 else ()
+            return (u.src[0], *(t for t, _ in self.affine(u.src[1])[0]), *parts)
         if is_sum(u):
             return tuple(t for t, _ in self.affine(u)[0])
-        if u.op is Ops.CMPLT and is_sum(u.src[0]):
-            return (*self.kids(u.src[0]), *u.src)
+        if u.op is Ops.CMPLT and u.src[0].dtype is dtypes.weakint:
+            return (*(k for s in u.src if is_sum(s) for k in self.kids(s)), *u.src)
         if u.op is Ops.STORE and u.src[0].op is Ops.INDEX:
             return () if self._strided_lane(u) is not None else self._store_kids(u)
         if u.op is Ops.LOAD and u.src[0].op is Ops.INDEX:
@@ -304,16 +306,18 @@ class Lowering:
 
     def _compare(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
         """Compare indices. A bound on a lane is a bound on the lane's number: a constant vector against one scalar."""
-        left, right = u.src
-        if is_sum(left) or left in self.lane_ranges:
-            scalars, const, step, vectors = self._terms(left, cps, combo)
-            bound = self.fetch(right, cps, combo)
-            small = min(left.vmin, right.vmin) > -(1 << 30) and max(left.vmax, right.vmax) < 1 << 30
-            if step > 0 and not vectors and scalars and small and bound not in self.values.width:
+        for side, other in ((0, 1), (1, 0)):
+            lanes, bound = u.src[side], self.fetch(u.src[other], cps, combo)
+            if bound in self.values.width or not (is_sum(lanes) or lanes in self.lane_ranges):
+                continue
+            scalars, const, step, vectors = self._terms(lanes, cps, combo)
+            small = all(-(1 << 30) < s.vmin and s.vmax < 1 << 30 for s in u.src)
+            if step and not vectors and scalars and small:
                 room = self.values.alu(Ops.SUB, bound.dtype, (bound, self._base(scalars, 0)))
-                room = UOp(Ops.CAST, dtypes.int32, (room,), dtypes.int32) if room.dtype is not dtypes.int32 else room
-                lanes = self.values.iota(self.lanes(u), step, const, dtypes.int32)
-                return self.values.alu(u.op, dtypes.bool, (lanes, room))
+                if room.dtype is not dtypes.int32:
+                    room = self.values.alu(Ops.CAST, dtypes.int32, (room,), dtypes.int32)
+                numbers = self.values.iota(self.lanes(u), step, const, dtypes.int32)
+                return self.values.alu(u.op, dtypes.bool, (numbers, room) if side == 0 else (room, numbers))
         return self._plain(u, cps, combo)
 
     def _cast(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
@@ -414,10 +418,20 @@ class Lowering:
     def _gate(self, index: UOp, cps: Combo, combo: Combo) -> UOp | None:
         if len(index.src) < 3:
             return None
-        gate = self.fetch(index.src[2], cps, combo)
-        if gate.op is Ops.CONST and gate.arg:
+        # Conditions on scalars are joined before they meet those on lanes: a mask is made once.
+        scalar: UOp | None = None
+        vector: UOp | None = None
+        values = self.values
+        for part in index.src[2].split_uop(Ops.AND):
+            value = self.fetch(part, cps, combo)
+            if value in values.width:
+                vector = value if vector is None else values.alu(Ops.AND, dtypes.bool, (vector, value))
+            else:
+                scalar = value if scalar is None else values.alu(Ops.AND, dtypes.bool, (scalar, value))
+        gate = scalar if vector is None else vector if scalar is None else values.alu(Ops.AND, dtypes.bool, (vector, scalar))
+        if gate is None or (gate.op is Ops.CONST and gate.arg):
             return None
-        lanes = self.values.const_lanes(gate)
+        lanes = values.const_lanes(gate)
         return None if lanes is not None and all(lanes) else gate
 
     def _load(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
@@ -431,14 +445,81 @@ class Lowering:
         if not step and not vectors and not vector_gate:
             return self._access(memory, self._base(scalars, const), gate, 1)
         n = self.lanes(u)
+        offsets = self._offsets(step, vectors, n)
         if step == 1 and not vectors:
             return self._access(memory, self._base(scalars, const), gate, n)
+        if offsets is not None and (not vector_gate or values.const_lanes(gate) is not None):
+            collected = self._collect(u, memory, scalars, [const + o for o in offsets], gate, n)
+            if collected is not None:
+                return collected
         if vectors or vector_gate:
             return self._access(memory, values.splat(self._vector_sum(scalars, const, step, vectors, n), n), gate, n)
-        if step == -1:
-            whole = self._access(memory, self._base(scalars, const - (n - 1)), gate, n)
-            return values.stack(tuple(values.lane(whole, n - 1 - i) for i in range(n)))
         return values.stack(tuple(self._access(memory, self._base(scalars, const + step * i), gate, 1) for i in range(n)))
+
+    def _offsets(self, step: int, vectors: list[tuple[int, UOp]], n: int) -> list[int] | None:
+        """Return the distance of each lane from the first scalar term, if constants decide it."""
+        offsets = [step * i for i in range(n)]
+        for factor, vector in vectors:
+            lanes = self.values.const_lanes(vector)
+            if lanes is None:
+                return None
+            offsets = [o + factor * lane for o, lane in zip(offsets, lanes, strict=True)]
+        return offsets
+
+    def _window(self, u: UOp, scalars: list[tuple[int, UOp]], n: int) -> tuple[int, int]:
+        """Return the first and last place that the copies of a load with these scalar terms touch, from the terms' sum."""
+        found = self._windows.get(u)
+        if found is None:
+            found = self._windows[u] = {}
+            cps = self.copies(u)
+            for combo in self.combos(cps):
+                terms, const, step, vectors = self._terms(u.src[1], cps, combo)
+                gate = self._gate(u, cps, combo)
+                active = self._active(gate, n)
+                offsets = [o for o, on in zip(self._offsets(step, vectors, n) or [], active, strict=False) if on]
+                if offsets:
+                    key = tuple(terms)
+                    low, high = found.get(key, (const + offsets[0], const + offsets[0]))
+                    found[key] = min(low, const + min(offsets)), max(high, const + max(offsets))
+        return found.get(tuple(scalars), (0, 0))
+
+    def _active(self, gate: UOp | None, n: int) -> tuple[Any, ...]:
+        lanes = None if gate is None else self.values.const_lanes(gate)
+        return lanes or (True,) * n
+
+    def _collect(
+        self, u: UOp, memory: UOp, scalars: list[tuple[int, UOp]], places: list[int], gate: UOp | None, n: int
+    ) -> UOp | None:
+        """Load lanes that lie near each other in whole vectors, and pick them out; None if they lie too far apart.
+
+        What lies between two elements that are read may be read too; the copies of a load share the vectors.
+        """
+        values = self.values
+        active = self._active(gate, n)
+        low, high = self._window(u, scalars, n)
+        span = high - low + 1
+        if span > 4 * n or n < 4 or not any(active):
+            return None
+        scalar_gate = gate if gate is not None and values.const_lanes(gate) is None else None
+        if span < n:
+            mask = values.stack(tuple(values.const(i < span, dtypes.bool) for i in range(n)))
+            wide_gate: UOp | None = mask if scalar_gate is None else values.alu(Ops.AND, dtypes.bool, (mask, scalar_gate))
+            starts = [low]
+        else:
+            wide_gate = scalar_gate
+            starts = [min(low + k * n, high + 1 - n) for k in range(-(-span // n))]
+        parts: dict[int, UOp] = {}
+        lanes = []
+        for place, on in zip(places, active, strict=True):
+            start = next(s for s in starts if s <= place < s + n) if on else starts[0]
+            if start not in parts:
+                parts[start] = self._access(memory, self._base(scalars, start), wide_gate, n)
+            lanes.append(values.lane(parts[start], place - start if on else 0))
+        vector = values.stack(tuple(lanes))
+        if all(active):
+            return vector
+        mask = values.stack(tuple(values.const(on, dtypes.bool) for on in active))
+        return values.alu(Ops.WHERE, memory.dtype, (mask, vector, values.const(0, memory.dtype)))
 
     def _access(self, memory: UOp, idx: UOp, gate: UOp | None, n: int) -> UOp:
         """Return a load of ``n`` elements from consecutive (scalar idx) or given (vector idx) places."""
@@ -446,7 +527,7 @@ class Lowering:
         gather = idx in values.width
         src: tuple[UOp, ...] = (UOp(Ops.INDEX, memory.dtype, (memory, idx)),)
         if gate is not None:
-            src += (values.splat(values.const(0, memory.dtype), n), values.splat(gate, n))
+            src += (values.splat(values.const(0, memory.dtype), n), values.splat(gate, n) if gather else gate)
         made = UOp(Ops.LOAD, memory.dtype, src, n if n > 1 and not gather else None)
         if n > 1:
             values.width[made] = n
@@ -459,8 +540,36 @@ class Lowering:
             return {combo: self._store_register(u, cps, combo) for combo in self.combos(cps)}
         lane = self._strided_lane(u)
         if lane is None:
-            return {combo: self._store(self._target(u, cps, combo)) for combo in self.combos(cps)}
+            targets = {combo: self._target(u, cps, combo) for combo in self.combos(cps)}
+            woven = self._interleave(list(targets.values()))
+            return dict.fromkeys(targets, woven) if woven is not None else {c: self._store(t) for c, t in targets.items()}
         return dict.fromkeys(self.combos(cps), self._staged(u, lane))
+
+    def _interleave(self, targets: list[_Target]) -> UOp | None:
+        """Store copies that fill the gaps between each other's lanes as whole vectors; None if they do not."""
+        step, n, values, gate = targets[0].step, targets[0].lanes, self.values, targets[0].gate
+        active = self._active(gate, n)
+        if gate is not None and values.const_lanes(gate) is None:
+            return None
+        groups: dict[tuple[Any, ...], list[_Target]] = {}
+        for t in targets:
+            if t.step != step or t.vectors or t.gate is not targets[0].gate or not 2 <= step <= 4 or t.lanes != n or n < 4:
+                return None
+            groups.setdefault((t.memory, *t.scalars, t.const // step), []).append(t)
+        stores = []
+        for group in groups.values():
+            group.sort(key=lambda t: t.const)
+            if [t.const - group[0].const for t in group] != list(range(step)):
+                return None
+            vectors = [values.splat(t.value, n) for t in group]
+            for k in range(step):
+                lanes = tuple(values.lane(vectors[e % step], e // step) for e in range(k * n, k * n + n))
+                on = [active[e // step] for e in range(k * n, k * n + n)]
+                mask = None if all(on) else values.stack(tuple(values.const(x, dtypes.bool) for x in on))
+                place = self._base(group[0].scalars, group[0].const + k * n)
+                if any(on):
+                    stores.append(self._put(group[0].memory, place, values.stack(lanes), mask))
+        return UOp.group(*stores)
 
     def _strided_lane(self, u: UOp) -> UOp | None:
         """Return the lane range of a STORE of accumulated vectors whose many lanes lie apart in memory, or None."""

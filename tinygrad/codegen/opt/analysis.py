@@ -108,6 +108,28 @@ class Kernel:
                 widest = u.dtype.itemsize
         return max(2, min(64, vector_bytes // widest))
 
+    def _lane_cost(self, a: Access, r: UOp, per_lane: float) -> float:
+        """Return the instructions per element of an access with lanes along ``r``."""
+        step = a.step(r)
+        if a.is_store and step != 1:
+            return 2.0
+        if step is None:
+            return 3 * per_lane if self._is_pattern(a, r) else 2.5
+        if step in (0, 1):
+            return per_lane
+        return 2 * per_lane if -4 <= step <= 4 else 1.3
+
+    def _is_pattern(self, a: Access, r: UOp) -> bool:
+        """Whether lanes along ``r`` lie near each other: r is divided by small numbers, and its multiples are small."""
+        terms, _ = affine(a.node.src[1])
+        for t, factor in terms.items():
+            if r not in self.open(t) or t is r:
+                continue
+            divides = t.op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD) and t.src[1].op is Ops.CONST
+            if not divides or not 0 < t.src[1].arg <= 16 or abs(factor) > 16 or affine(t.src[0])[0].get(r) != 1:
+                return False
+        return True
+
     def benefit(self, r: UOp, vector_bytes: int) -> float:
         """Return how many scalar instructions lanes along ``r`` would save."""
         size = self.size(r)
@@ -127,10 +149,8 @@ class Kernel:
         for a in self.accesses:
             if r not in a.ranges:
                 continue
+            cost = self._lane_cost(a, r, per_lane)
             step = a.step(r)
-            cost = 2.5 if step is None else per_lane if step in (0, 1) else 2 * per_lane if step == -1 else 1.3
-            if a.is_store and step != 1:
-                cost = 2.0
             if r in a.gate_ranges:
                 cost += 0.5 * per_lane if step == 1 else 1
             saved += (1 - cost) * self.iterations(a.node)

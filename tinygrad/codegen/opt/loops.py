@@ -29,8 +29,11 @@ LOOPS = frozenset({AxisType.LOOP, AxisType.WEAK, AxisType.GLOBAL, AxisType.THREA
 REDUCES = frozenset({AxisType.REDUCE})
 
 
-def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> None:
-    """Make the last iterations of an output loop lanes, and ``blocks`` vectors of them copies."""
+def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole: int = 1) -> None:
+    """Make the last iterations of an output loop lanes, and ``blocks`` vectors of them copies.
+
+    A loop that is left with at most ``whole`` vectors becomes copies altogether: its masks and starts are constants then.
+    """
     at = position(schedule, r, LOOPS)
     if at is None:
         return
@@ -44,11 +47,13 @@ def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> Non
         schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
     elif size % (lanes * blocks):
         schedule.apply(Opt(OptOps.OVERLAP, at, lanes * blocks))
-        if schedule.axes[at].size != 1 and schedule.axes[at + 1].size == lanes * blocks:
-            at += 1
+        at += 1
     schedule.apply(Opt(OptOps.VECTOR, at, lanes))
     if blocks > 1 and schedule.axes[at].kind in LOOPS:
         schedule.apply(Opt(OptOps.UPCAST, at, blocks))
+    rest = position(schedule, r, LOOPS)
+    if blocks == 1 and rest is not None and 1 < schedule.axes[rest].size <= whole:
+        schedule.apply(Opt(OptOps.UPCAST, rest, 0))
 
 
 def best_blocks(vectors: int, wanted: int) -> int:
@@ -77,6 +82,32 @@ def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> Non
     schedule.apply(Opt(OptOps.VECTOR, at, lanes))
     if blocks > 1 and schedule.axes[at].kind is AxisType.REDUCE:
         schedule.apply(Opt(OptOps.UNROLL, schedule.reduce_axes().index(at), blocks))
+
+
+def unroll_small(schedule: Schedule) -> None:
+    """Unroll reduce loops of a few iterations (pooling windows): no loop, and their loads share vectors."""
+    copies = 1
+    for axis in list(schedule.axes):
+        if axis.kind is AxisType.REDUCE and isinstance(axis.size, int) and axis.size <= 4 and copies * axis.size <= 16:
+            copies *= axis.size
+            schedule.apply(Opt(OptOps.UNROLL, schedule.reduce_axes().index(schedule.axes.index(axis)), 0))
+
+
+def copy_small_outputs(schedule: Schedule, kernel: Kernel, lane: UOp) -> None:
+    """Copy output loops of a few iterations that lie between the lanes of the stores: together they fill whole vectors."""
+    steps = [abs(a.step(lane) or 0) for a in kernel.accesses if a.is_store]
+    between = [
+        r for r in kernel.ranges
+        if r is not lane and any(0 < abs(a.step(r) or 0) < s for a, s in zip(
+            (a for a in kernel.accesses if a.is_store), steps, strict=True))
+    ]  # fmt: skip
+    copies = 1
+    for r in between:
+        at = position(schedule, r, LOOPS)
+        size = kernel.size(r)
+        if at is not None and schedule.axes[at].size == size <= 4 and copies * size <= 4:
+            copies *= size
+            schedule.apply(Opt(OptOps.UPCAST, at, 0))
 
 
 def block_long_sums(schedule: Schedule, kernel: Kernel, longest: int = MAX_CHAIN) -> None:

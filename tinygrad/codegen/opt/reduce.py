@@ -9,7 +9,14 @@ Why:  softmax, layernorm and batch statistics have several loops in one kernel; 
 from __future__ import annotations
 
 from tinygrad.codegen.opt.analysis import Kernel
-from tinygrad.codegen.opt.loops import block_long_sums, use_threads, vectorize_output, vectorize_reduce
+from tinygrad.codegen.opt.loops import (
+    block_long_sums,
+    copy_small_outputs,
+    unroll_small,
+    use_threads,
+    vectorize_output,
+    vectorize_reduce,
+)
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -47,11 +54,17 @@ def optimize_loops(schedule: Schedule, kernel: Kernel) -> None:
         own = {r: u for u in kernel.reduces for r in u.src[1:]}
         for r in choose_lanes(schedule, kernel):
             lanes = kernel.lanes(r, renderer.vector_bytes)
-            blocks = 1 if _instructions(kernel, r) >= LONG_EXPRESSION else CHAINS
+            is_long = _instructions(kernel, r) >= LONG_EXPRESSION
+            blocks = 1 if is_long else CHAINS
             if r in own:
                 vectorize_reduce(schedule, r, lanes, blocks)
-            else:
-                vectorize_output(schedule, r, lanes, blocks)
+                continue
+            apart = max((abs(a.step(r) or 0) for a in kernel.accesses if a.is_store and r in a.ranges), default=1)
+            if 2 <= apart <= 4:
+                copy_small_outputs(schedule, kernel, r)
+                blocks = 1
+            vectorize_output(schedule, r, lanes, blocks, whole=2 if is_long else 4)
+    unroll_small(schedule)
     block_long_sums(schedule, kernel)
     use_threads(schedule, kernel)
 

@@ -9,6 +9,7 @@ Steps only record what each range becomes. ``result`` rewrites the graph once, w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -231,9 +232,11 @@ class Schedule:
         old, origins = axis.range, self.origins[axis.range]
         outer = self.new_range(-(-size // factor), axis.kind, origins)
         inner = self.new_range(factor, axis.kind, origins)
-        start, last = _alu(Ops.MUL, outer, _index(factor)), _index(size - factor)
+        # The largest step that all starts share stays outside, where divisions of the index can see it.
+        shared = math.gcd(factor, size - factor)
+        start, last = _alu(Ops.MUL, outer, _index(factor // shared)), _index((size - factor) // shared)
         clamped = UOp(Ops.WHERE, dtypes.weakint, (_alu(Ops.CMPLT, start, last), start, last))
-        self._become(old, _alu(Ops.ADD, clamped, inner), (outer, inner))
+        self._become(old, _alu(Ops.ADD, _alu(Ops.MUL, clamped, _index(shared)), inner), (outer, inner))
         axis.range = outer
         self.axes.insert(position + 1, Axis(inner, axis.kind, False))
 
