@@ -19,6 +19,7 @@ from tinygrad.uop.rewrite import substitute
 
 MAX_STORES = 8
 MAX_BUFFERS = 24
+MAX_MATES = 16  # kernels with equal loops that are looked at
 SMALL = 4096  # kernels of so few elements merge even without a common operand: launching costs more than running
 
 
@@ -85,6 +86,13 @@ class _Merger:
         self.edges = build_edges(kernels, leaves)
         self.needs_value = build_edges(kernels, leaves, only_values=True)
         self.reach = _reach(self.edges, len(kernels))
+        self.before: list[set[int]] = [set() for _ in kernels]  # the other direction of ``edges``
+        for a, after in self.edges.items():
+            for b in after:
+                self.before[b].add(a)
+        self.gone: set[int] = set()
+        self.signatures = [_signature(k) for k in kernels]
+        self.loaded = [_loaded(k, leaves) if sig is not None else set() for k, sig in zip(kernels, self.signatures)]
 
     def independent(self, j: int, i: int) -> bool:
         """Return whether neither kernel waits for the other.
@@ -98,25 +106,35 @@ class _Merger:
                 return False
         return True
 
-    def merge(self, j: int, i: int) -> None:
-        """Move the nests of kernel ``i`` into kernel ``j``."""
-        a, b = self.kernels[j], self.kernels[i]
-        a.nests.extend([merge_nests(a.nests, n) for n in b.nests])
-        a.writes.extend(b.writes)
-        for edges in (self.edges, self.needs_value):
-            edges[j] = (edges[j] | edges.pop(i)) - {i, j}
-            for after in edges.values():
-                if i in after:
-                    after.discard(i)
-                    after.add(j)
-            edges[j].discard(j)
-            edges[i] = set()
-        self.reach = _reach(self.edges, len(self.kernels))
-
-
     def chained(self, j: int, i: int) -> bool:
         """Return whether kernel ``i`` uses what ``j`` stores, and no other kernel stands between them."""
         return i in self.needs_value[j] and not any(k != i and self.reach[k] >> i & 1 for k in self.edges[j])
+
+    def merge(self, j: int, i: int, nests: list[StoreNest]) -> None:
+        """Move kernel ``i``, its ``nests`` rewritten onto the loops of ``j``, into kernel ``j``."""
+        a, b = self.kernels[j], self.kernels[i]
+        a.nests.extend(nests)
+        a.writes.extend(b.writes)
+        self.loaded[j] |= self.loaded[i]
+        self.gone.add(i)
+        for edges in (self.edges, self.needs_value):
+            edges[j] = (edges[j] | edges[i]) - {i, j}
+            edges[i] = set()
+            for k in self.before[i]:
+                if i in edges[k]:
+                    edges[k].discard(i)
+                    if k != j:
+                        edges[k].add(j)
+        self.before[j] = (self.before[j] | self.before[i]) - {i, j}
+        for k in self.edges[j]:
+            self.before[k].discard(i)
+            self.before[k].add(j)
+        # What led to either now leads to both, and to all that both lead to.
+        joint = self.reach[j] | self.reach[i]
+        self.reach[j] = joint & ~(1 << j | 1 << i)
+        for k, there in enumerate(self.reach):
+            if (there >> i | there >> j) & 1:
+                self.reach[k] = there | joint | 1 << j
 
 
 def forward_nests(first: Kernel, then: Kernel, leaves: dict[UOp, Leaf]) -> list[StoreNest] | None:
@@ -148,64 +166,62 @@ def forward_nests(first: Kernel, then: Kernel, leaves: dict[UOp, Leaf]) -> list[
     return [replace(n, value=substitute(n.value, values), index=substitute(n.index, values)) for n in made]
 
 
-def _forward_chains(kernels: list[Kernel], leaves: dict[UOp, Leaf], merger: _Merger, gone: set[int]) -> None:
+def _forward_chains(merger: _Merger) -> None:
     """Merge kernels that use, in the same iteration, what another one stores."""
-    for i, kernel in enumerate(kernels):
-        signature = _signature(kernel)
-        if i in gone or signature is None or signature[2]:
+    for i, kernel in enumerate(merger.kernels):
+        signature = merger.signatures[i]
+        if i in merger.gone or signature is None or signature[2]:
             continue
-        for j in range(i):
-            if j in gone or not merger.chained(j, i) or _signature(kernels[j]) != signature:
+        for j in sorted(merger.before[i]):
+            if merger.signatures[j] != signature or not merger.chained(j, i) or not _fits(merger, j, i):
                 continue
-            first = kernels[j]
-            if len(first.nests) + len(kernel.nests) > MAX_STORES:
-                continue
-            if len(_loaded(first, leaves) | _loaded(kernel, leaves)) > MAX_BUFFERS:
-                continue
-            nests = forward_nests(first, kernel, leaves)
+            first = merger.kernels[j]
+            nests = forward_nests(first, kernel, merger.leaves)
             if nests is None:
                 continue
-            trial = Kernel("compute", first.device, [*first.nests, *nests])
-            if in_place_hazard(trial, leaves):
+            if in_place_hazard(Kernel("compute", first.device, [*first.nests, *nests]), merger.leaves):
                 continue
-            kernel.nests = nests
-            merger.merge(j, i)
-            gone.add(i)
+            merger.merge(j, i, nests)
             break
+
+
+def _fits(merger: _Merger, j: int, i: int) -> bool:
+    a, b = merger.kernels[j], merger.kernels[i]
+    stores = len(a.nests) + len(b.nests)
+    return stores <= MAX_STORES and len(merger.loaded[j] | merger.loaded[i]) + stores <= MAX_BUFFERS
+
+
+def _sibling_nests(merger: _Merger, j: int, i: int) -> list[StoreNest] | None:
+    """Return the nests of kernel ``i`` on the loops of ``j`` if they may share a kernel and gain by it, else None."""
+    if not merger.independent(j, i) or not _fits(merger, j, i):
+        return None
+    a, b = merger.kernels[j], merger.kernels[i]
+    common = merger.loaded[j] & merger.loaded[i]
+    size = prod(tuple(r.src[0].vmax for r in a.nests[0].ranges))
+    if size > SMALL and not any(prod(s.arg.shape) * 2 > size for s in common):
+        return None
+    if not common and _reductions(a.nests[0]):
+        return None
+    nests = [merge_nests(a.nests, n) for n in b.nests]
+    trial = Kernel("compute", a.device, [*a.nests, *nests])
+    return None if in_place_hazard(trial, merger.leaves) else nests
 
 
 def merge_siblings(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kernel]:
     """Return the kernels with siblings and chains merged. The graph of dependencies must have no cycle."""
     merger = _Merger(kernels, leaves)
     groups: dict[tuple[object, ...], list[int]] = {}
-    gone: set[int] = set()
-    for i, kernel in enumerate(kernels):
-        signature = _signature(kernel)
+    for i, signature in enumerate(merger.signatures):
         if signature is None:
             continue
         mates = groups.setdefault(signature, [])
-        partner = next((j for j in mates if merger.independent(j, i) and _can_merge(kernels, leaves, j, i)), None)
-        if partner is None:
+        # Kernels of many equal layers are far apart: only the nearest can be siblings.
+        for j in mates[-MAX_MATES:]:
+            nests = _sibling_nests(merger, j, i)
+            if nests is not None:
+                merger.merge(j, i, nests)
+                break
+        else:
             mates.append(i)
-            continue
-        merger.merge(partner, i)
-        gone.add(i)
-    _forward_chains(kernels, leaves, merger, gone)
-    return [k for i, k in enumerate(kernels) if i not in gone]
-
-
-def _can_merge(kernels: list[Kernel], leaves: dict[UOp, Leaf], j: int, i: int) -> bool:
-    a, b = kernels[j], kernels[i]
-    if len(a.nests) + len(b.nests) > MAX_STORES:
-        return False
-    mine, theirs = _loaded(a, leaves), _loaded(b, leaves)
-    if len(mine | theirs) + len(a.nests) + len(b.nests) > MAX_BUFFERS:
-        return False
-    size = prod(tuple(r.src[0].vmax for r in a.nests[0].ranges))
-    if size > SMALL and not any(prod(s.arg.shape) * 2 > size for s in mine & theirs):
-        return False
-    if _reductions(a.nests[0]) and not mine & theirs:
-        return False
-    trial = Kernel("compute", a.device, [*a.nests, *(merge_nests(a.nests, n) for n in b.nests)])
-    return not in_place_hazard(trial, leaves)
-
+    _forward_chains(merger)
+    return [k for i, k in enumerate(kernels) if i not in merger.gone]
