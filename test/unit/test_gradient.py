@@ -278,3 +278,13 @@ def test_gradient_through_writes_to_views(view: object) -> None:
     np.testing.assert_allclose(t.numpy(), written.detach().numpy(), rtol=1e-5)
     np.testing.assert_allclose(ga.numpy(), x.grad.numpy(), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(gb.numpy(), v.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_gradient_of_rows_read_one_by_one() -> None:
+    x = Tensor(np.arange(24, dtype=np.float32).reshape(8, 3))
+    total = sum(((x[i] * x[i]).sum() * i for i in range(1, 7)), Tensor(0.0))
+    grad = total.gradient(x)[0]
+    expected = 2 * x.numpy() * np.array([0, 1, 2, 3, 4, 5, 6, 0])[:, None]
+    np.testing.assert_allclose(grad.numpy(), expected)
+    overlapping = sum((x[i : i + 2].sum() for i in range(6)), Tensor(0.0)).gradient(x)[0]
+    assert overlapping.numpy()[:, 0].tolist() == [1, 2, 2, 2, 2, 2, 1, 0]

@@ -10,6 +10,7 @@ dtypes are brought to those of the source afterwards: axes over which the source
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ Gradients = tuple["UOp | None", ...]
 LN2 = math.log(2.0)
 # Nodes with several results receive one gradient per result, so their gradients are kept apart by the result's number.
 _MULTIPLE = frozenset({Ops.FUNCTION, Ops.CALL})
+_FEWEST_SLICES = 4  # gradients of fewer slices are added
 _NO_GRADIENT = GroupOp.Comparison | {Ops.CONST, Ops.BUFFER, Ops.PARAM, Ops.RANGE, Ops.SPECIAL, Ops.BITCAST, Ops.TRUNC}
 
 
@@ -381,7 +383,7 @@ def _backward(roots: dict[UOp, UOp], targets: list[UOp]) -> dict[UOp, UOp]:
             contributions = pending.pop(node, None)
             if not contributions:
                 continue
-            ctx = add_all(contributions)
+            ctx = add_all(joined_slices(contributions))
             if node in wanted:
                 found[node] = ctx
             if node.op is Ops.GETTUPLE and node.src[0].op in _MULTIPLE:
@@ -407,6 +409,56 @@ def _apply_rule(node: UOp, ctx: UOp, on_path: set[UOp]) -> Gradients:
             return ()
         raise RuntimeError(f"failed to compute gradient for {node.op.name}: there is no rule for it")
     return gradients  # type: ignore[no-any-return]
+
+
+def joined_slices(values: list[UOp]) -> list[UOp]:
+    """Join gradients of slices that do not overlap, which are paddings along one axis, into one value.
+
+    The rows of a sequence that a loop reads one by one would otherwise each give a gradient of the whole size to add.
+    """
+    slices: dict[int, list[tuple[int, int, UOp]]] = {}
+    others: list[UOp] = []
+    for value in values:
+        found = _padded_axis(value)
+        if found is None:
+            others.append(value)
+        else:
+            axis, before = found
+            slices.setdefault(axis, []).append((before, before + value.src[0].shape[axis], value))
+    for axis, parts in slices.items():
+        parts.sort(key=lambda part: part[:2])
+        disjoint = all(a[1] <= b[0] for a, b in itertools.pairwise(parts))
+        if len(parts) < _FEWEST_SLICES or not disjoint:
+            others += [value for _, _, value in parts]
+        else:
+            others.append(_join_slices(axis, parts))
+    return others
+
+
+def _padded_axis(value: UOp) -> tuple[int, int] | None:
+    """Return (axis, padding before) if ``value`` is zero-padded along exactly one axis."""
+    if value.op is not Ops.PAD or len(value.src) > 1:
+        return None
+    axes = [i for i, pair in enumerate(value.marg) if pair != (0, 0)]
+    return (axes[0], value.marg[axes[0]][0]) if len(axes) == 1 and isinstance(value.shape[axes[0]], int) else None
+
+
+def _join_slices(axis: int, parts: list[tuple[int, int, UOp]]) -> UOp:
+    whole = parts[0][2]
+    pieces: list[UOp] = []
+
+    def fill(begin: int, end: int) -> None:
+        if begin < end:
+            shape = tuple(end - begin if i == axis else s for i, s in enumerate(whole.shape))
+            pieces.append(whole.const(0, whole.dtype)._broadcast_to(shape))
+
+    position = 0
+    for begin, end, value in parts:
+        fill(position, begin)
+        pieces.append(value.src[0])
+        position = end
+    fill(position, whole.shape[axis])
+    return pieces[0].cat(*pieces[1:], dim=axis)
 
 
 def add_all(values: Sequence[UOp]) -> UOp:
