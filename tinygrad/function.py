@@ -56,7 +56,7 @@ pm_ctx = PatternMatcher([
 
 
 def tensors_in(root: Any) -> list[Tensor | UOp]:
-    """Return the tensors and nodes inside of nested lists, tuples, dicts and objects, each once, in order of discovery."""
+    """Return the tensors and nodes inside of nested lists, tuples, dicts and objects, each once, in order."""
     found: list[Tensor | UOp] = []
     seen: set[int] = set()
     stack = [root]
@@ -86,7 +86,7 @@ def _body_of(result: Any) -> UOp:
 
 
 def _used_inputs(body: UOp, inputs: list[UOp]) -> list[UOp]:
-    """Return the inputs that the body reads: what it does not read must not wait for the call, nor be computed by it."""
+    """Return the inputs that the body reads: what it does not read need not be computed for the call."""
     known = set(inputs)
     inside = body.toposort(gate=lambda u: u not in known, enter_calls=False)
     read = {source for u in inside for source in u.src}
@@ -143,9 +143,12 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
         body = graph_rewrite(body.substitute(views) if views else body, pm_ctx, ctx=trace, name="implicit inputs")
         self._check_implicit(trace)
         call = body.call(
-            *trace.inputs, grad_fxn=self.grad_fxn, name=self._name, precompile=self.precompile,
+            *trace.inputs,
+            grad_fxn=self.grad_fxn,
+            name=self._name,
+            precompile=self.precompile,
             precompile_backward=self.precompile_backward,
-        )  # fmt: skip
+        )
         results = tuple(Tensor(call.gettuple(i)) for i in range(len(body.src)))
         return results if isinstance(result, tuple) else results[0]  # type: ignore[return-value]
 
@@ -158,10 +161,14 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
         if implicit and not self.allow_implicit:
             listed = {f"buffer {i}": u for i, u in enumerate(implicit)}
             raise RuntimeError(
-                error_text(f"function {self._name}", f"{len(implicit)} implicit buffer(s) used in the body", listed,
-                           rule="a function reads its arguments only",
-                           hint="pass the tensors (or the object that holds them), or use @function(allow_implicit=True)")
-            )  # fmt: skip
+                error_text(
+                    f"function {self._name}",
+                    f"{len(implicit)} implicit buffer(s) used in the body",
+                    listed,
+                    rule="a function reads its arguments only",
+                    hint="pass the tensors (or the object that holds them), or use @function(allow_implicit=True)",
+                )
+            )
 
 
 @overload
@@ -195,9 +202,11 @@ def function(
         [2, 4]
     """
     options = {
-        "precompile": precompile, "precompile_backward": precompile_backward, "allow_implicit": allow_implicit,
+        "precompile": precompile,
+        "precompile_backward": precompile_backward,
+        "allow_implicit": allow_implicit,
         "grad_fxn": grad_fxn,
-    }  # fmt: skip
+    }
     if fxn is None:
         return lambda wrapped: _function(wrapped, **options)  # type: ignore[arg-type]
     return _function(fxn, **options)  # type: ignore[arg-type]

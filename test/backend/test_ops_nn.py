@@ -31,7 +31,7 @@ def table(*rows: Any) -> Any:
 def assert_like_torch(
     shapes: list[Any], fn: Callable[..., Any], torch_fn: Callable[..., Any], *, grad: bool = True, tol: float = 2e-5
 ) -> None:
-    """Compare values, and the gradients of a weighted sum, with torch. A shape stands for normal numbers of that shape."""
+    """Compare values, and the gradients of a weighted sum, with torch. A shape stands for normal numbers."""
     arrays = [RNG.standard_normal(s).astype(np.float32) if isinstance(s, tuple) else np.asarray(s) for s in shapes]
     theirs = [torch.tensor(a, requires_grad=grad and a.dtype == np.float32) for a in arrays]
     ours = [Tensor(a) for a in arrays]
@@ -52,7 +52,7 @@ def assert_like_torch(
             )
 
 
-# ---- products ------------------------------------------------------------------------------------------------------------
+# ---- products ------------------------------------------------------------------------------------------------------
 
 
 @table(
@@ -119,7 +119,7 @@ def test_product_error_is_of_all_kinds_and_names_the_shapes() -> None:
         Tensor.zeros(2, 3, 4) @ Tensor.zeros(3, 4, 5)
 
 
-# ---- convolutions ----------------------------------------------------------------------------------------------------------
+# ---- convolutions --------------------------------------------------------------------------------------------------
 
 CONV = [
     {}, {"stride": 2}, {"padding": 1}, {"stride": 2, "padding": 1}, {"dilation": 2, "padding": 2}, {"groups": 2},
@@ -199,7 +199,7 @@ def test_conv2d_errors(weight: tuple[int, ...], options: dict[str, Any], match: 
         Tensor.zeros(1, 2, 8, 8).conv2d(Tensor.zeros(4, 2, 3, 3), padding=(1, 1, 1))
 
 
-# ---- pooling -----------------------------------------------------------------------------------------------------------------
+# ---- pooling -------------------------------------------------------------------------------------------------------
 
 POOL = [
     {"kernel_size": 2}, {"kernel_size": 3}, {"kernel_size": 3, "stride": 2, "padding": 1},
@@ -247,7 +247,7 @@ def test_interpolate(mode: str, torch_mode: str, corners: bool | None, size: tup
                       lambda x: F.interpolate(x, size, mode=torch_mode, align_corners=corners))  # fmt: skip
 
 
-# ---- normalisation, attention ------------------------------------------------------------------------------------------------
+# ---- normalisation, attention --------------------------------------------------------------------------------------
 
 MASK = RNG.random((4, 6)) > 0.4
 MASK[1] = False
@@ -308,7 +308,7 @@ def test_dropout_only_in_training() -> None:
             x.dropout(1.5)
 
 
-# ---- losses --------------------------------------------------------------------------------------------------------------------
+# ---- losses --------------------------------------------------------------------------------------------------------
 
 LABELS, SOME = np.array([1, 0, 3, 1, 2]), np.array([1, 0, 3, -1, 2])
 WEIGHT = np.abs(RNG.standard_normal(4)).astype(np.float64)
@@ -352,7 +352,7 @@ def test_loss_errors() -> None:
         x.cross_entropy(Tensor([0] * 5), reduction="avg")
 
 
-# ---- joining, triangles ----------------------------------------------------------------------------------------------------------
+# ---- joining, triangles --------------------------------------------------------------------------------------------
 
 
 @table(
@@ -379,7 +379,7 @@ def test_cat_keeps_signed_zeros_and_promotes() -> None:
         Tensor.zeros(2).cat(Tensor.zeros(2), dim=1)
 
 
-# ---- scans, order ----------------------------------------------------------------------------------------------------------------
+# ---- scans, order --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [1, 5, 65, 300])
@@ -438,7 +438,7 @@ def test_scan_dtypes_and_errors() -> None:
         Tensor([1]).cumprod()
 
 
-# ---- gather, scatter ---------------------------------------------------------------------------------------------------------------
+# ---- gather, scatter -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "m"), [(3, 4), (30, 40)])
@@ -446,7 +446,7 @@ def test_gather_and_scatter(n: int, m: int) -> None:
     index = RNG.integers(0, n, (m, 4))
     unique = np.stack([RNG.permutation(n)[: min(n, m)] for _ in range(4)], 1)
     assert_like_torch([(n, 5), index], lambda x, i: x.gather(0, i), lambda x, i: x.gather(0, i))
-    assert_like_torch([(n, 5), unique, unique.shape], lambda x, i, s: x.scatter(0, i, s), lambda x, i, s: x.scatter(0, i, s))
+    assert_like_torch([(n, 5), unique, unique.shape], *[lambda x, i, s: x.scatter(0, i, s)] * 2)
     for reduce in ("sum", "prod", "mean", "amax", "amin"):
         for inside in (True, False):
             assert_like_torch(

@@ -37,9 +37,7 @@ def sizes_differ(a: Any, b: Any) -> bool:
     return a is not b and resolve(a != b if not isinstance(a, int) else b != a, default=False)
 
 
-def composite(
-    body: Callable[..., UOp], args: tuple[UOp, ...], grad_fxn: Callable[..., Any] | None, name: str
-) -> UOp:
+def composite(body: Callable[..., UOp], args: tuple[UOp, ...], grad_fxn: Callable[..., Any] | None, name: str) -> UOp:
     """Apply ``body`` to ``args`` as one FUNCTION node.
 
     Args:
@@ -57,7 +55,7 @@ def composite(
 
 
 def materialized(x: UOp) -> UOp:
-    """Return a value that is computed once and stored: also one of constants and ranges, for which CONTIGUOUS is no order."""
+    """Return a value that is computed once and stored, also if it is one of constants and ranges only."""
     if x.device is not None:
         return x.contiguous()
     from tinygrad.device import canonicalize_device
@@ -68,7 +66,7 @@ def materialized(x: UOp) -> UOp:
 
 
 def contract(x: UOp, w: UOp, axes: int, accumulator: DType) -> UOp:
-    """Multiply two broadcastable values and sum over the last ``axes`` dims, in ``accumulator``; those dims disappear."""
+    """Multiply two broadcastable values and sum over the last ``axes`` dims, in ``accumulator``; they disappear."""
     # Cast before the product: the rounding of a half precision product would be larger than that of the sum.
     product = x.cast(accumulator) * w.cast(accumulator)
     kept = product.shape[: product.ndim - axes]

@@ -1,10 +1,11 @@
 """Convolutions and their gradients, over any number of spatial dims.
 
 In:   x (N, G*Cin, *spatial), weight (G*Cout, Cin, *kernel), stride, dilation, padding, groups.
-Out:  y (N, G*Cout, *out) with  y[n, g, co, o] = sum over ci, k of  x[n, g, ci, o*stride + k*dilation - pad] * w[g, co, ci, k].
-Why:  a convolution is linear in each operand, so both gradients are contractions of the same kind: towards x a convolution
-      of the spread and padded output gradient with the flipped, transposed weight; towards w a contraction over (n, o).
-      Stated as FUNCTION nodes, no gradient ever scatters overlapping windows.
+Out:  y (N, G*Cout, *out) with
+      y[n, g, co, o] = sum over ci, k of  x[n, g, ci, o*stride + k*dilation - pad] * w[g, co, ci, k].
+Why:  a convolution is linear in each operand, so both gradients are contractions of the same kind: towards x a
+      convolution of the spread and padded output gradient with the flipped, transposed weight; towards w a contraction
+      over (n, o). Stated as FUNCTION nodes, no gradient ever scatters overlapping windows.
 """
 
 from __future__ import annotations
@@ -94,11 +95,13 @@ def convolve(x: UOp, w: UOp, spec: ConvSpec) -> UOp:
 def convolve_weight_gradient(x: UOp, grad: UOp, spec: ConvSpec, kernel: tuple[int, ...]) -> UOp:
     """Return the gradient of the weight: x correlated with the gradient of the output."""
     gradient = WeightGradientGradient(spec, x.shape[2:], kernel)
-    return composite(lambda a, b: _weight_gradient_body(a, b, spec, kernel), (x, grad), gradient, "conv_weight_gradient")
+    return composite(
+        lambda a, b: _weight_gradient_body(a, b, spec, kernel), (x, grad), gradient, "conv_weight_gradient"
+    )
 
 
 def flip_weight(w: UOp, groups: int) -> UOp:
-    """Return the weight (G*Cout, Cin, *kernel) of a convolution as that of its transpose: (G*Cin, Cout, *kernel), flipped."""
+    """Return the weight (G*Cout, Cin, *kernel) as that of the transpose: (G*Cin, Cout, *kernel), flipped."""
     cout, cin, kernel = w.shape[0] // groups, w.shape[1], w.shape[2:]
     swapped = w.reshape(groups, cout, cin, *kernel).permute(0, 2, 1, *range(3, 3 + len(kernel)))
     return swapped.reshape(groups * cin, cout, *kernel).flip(tuple(range(2, 2 + len(kernel))))
@@ -117,7 +120,7 @@ def spread(x: UOp, stride: tuple[int, ...]) -> UOp:
 
 
 def convolve_input_gradient(grad: UOp, w: UOp, spec: ConvSpec, size: tuple[int, ...]) -> UOp:
-    """Return the gradient of the input, of spatial ``size``: a convolution of the spread gradient with the flipped weight."""
+    """Return the gradient of the input, of spatial ``size``: the spread gradient convolved with the flipped weight."""
     apart = spread(grad, spec.stride)
     padding = []
     for n, there, k, d, (before, _) in zip(
@@ -275,37 +278,57 @@ def _per_dim(name: str, value: int | Sequence[int], dims: int) -> tuple[int, ...
     numbers = make_tuple(value, dims)
     if len(numbers) != dims:
         raise CompositeShapeError(
-            error_text("conv2d", f"{name} {numbers} has {len(numbers)} numbers, the kernel {dims} dims",
-                       rule=f"{name} is one number or one per spatial dim")
-        )  # fmt: skip
+            error_text(
+                "conv2d",
+                f"{name} {numbers} has {len(numbers)} numbers, the kernel {dims} dims",
+                rule=f"{name} is one number or one per spatial dim",
+            )
+        )
     return numbers
 
 
 def _check_conv(op: str, x: Any, weight: Any, groups: int, channels: Any, expected: Any) -> None:
     if weight.ndim < 3 or x.ndim != weight.ndim:
         raise CompositeShapeError(
-            error_text(op, f"input has {x.ndim} dims, weight {weight.ndim}", {"input": x, "weight": weight},
-                       rule="input.ndim == weight.ndim >= 3: (N, C, *spatial) and (out, in, *kernel)",
-                       hint="add a batch dim with .unsqueeze(0)")
-        )  # fmt: skip
+            error_text(
+                op,
+                f"input has {x.ndim} dims, weight {weight.ndim}",
+                {"input": x, "weight": weight},
+                rule="input.ndim == weight.ndim >= 3: (N, C, *spatial) and (out, in, *kernel)",
+                hint="add a batch dim with .unsqueeze(0)",
+            )
+        )
     if sizes_differ(channels, expected):
         raise CompositeShapeError(
-            error_text(op, f"input has {channels} channels, the weight expects {expected} (groups={groups})",
-                       {"input": x, "weight": weight}, rule="input.shape[1] == groups * weight.shape[1]"
-                       if op == "conv2d" else "input.shape[1] == weight.shape[0]")
-        )  # fmt: skip
+            error_text(
+                op,
+                f"input has {channels} channels, the weight expects {expected} (groups={groups})",
+                {"input": x, "weight": weight},
+                rule="input.shape[1] == groups * weight.shape[1]"
+                if op == "conv2d"
+                else "input.shape[1] == weight.shape[0]",
+            )
+        )
     if groups < 1 or weight.shape[0] % groups != 0:
         raise CompositeShapeError(
-            error_text(op, f"{weight.shape[0]} rows of the weight do not divide into {groups} groups",
-                       {"input": x, "weight": weight}, rule="weight.shape[0] % groups == 0")
-        )  # fmt: skip
+            error_text(
+                op,
+                f"{weight.shape[0]} rows of the weight do not divide into {groups} groups",
+                {"input": x, "weight": weight},
+                rule="weight.shape[0] % groups == 0",
+            )
+        )
 
 
 def _check_kernel_fits(x: Any, weight: Any, spec: ConvSpec) -> None:
     for size, k, d, (before, after) in zip(x.shape[2:], weight.shape[2:], spec.dilation, spec.padding, strict=True):
         if isinstance(size, int) and size + before + after < d * (k - 1) + 1:
             raise CompositeShapeError(
-                error_text("conv2d", f"kernel spans {d * (k - 1) + 1}, the padded input {size + before + after}",
-                           {"input": x, "weight": weight}, rule="dilation*(kernel - 1) + 1 <= size + pads",
-                           hint="pad the input, or take a smaller kernel or dilation")
-            )  # fmt: skip
+                error_text(
+                    "conv2d",
+                    f"kernel spans {d * (k - 1) + 1}, the padded input {size + before + after}",
+                    {"input": x, "weight": weight},
+                    rule="dilation*(kernel - 1) + 1 <= size + pads",
+                    hint="pad the input, or take a smaller kernel or dilation",
+                )
+            )

@@ -59,9 +59,13 @@ def _parse(formula: str, operands: Sequence[UOp]) -> tuple[list[Labels], Labels]
     for part, x, extra in zip(subscripts, operands, free, strict=True):
         if extra < 0 or (extra > 0 and "..." not in part):
             raise ContractionError(
-                error_text("einsum", f"subscript {part!r} names {len(part.replace('...', ''))} axes, the operand has "
-                           f"{x.ndim}", {"operand": x}, rule="one letter per axis, or an ellipsis")
-            )  # fmt: skip
+                error_text(
+                    "einsum",
+                    f"subscript {part!r} names {len(part.replace('...', ''))} axes, the operand has {x.ndim}",
+                    {"operand": x},
+                    rule="one letter per axis, or an ellipsis",
+                )
+            )
     widest = max((extra for part, extra in zip(subscripts, free, strict=True) if "..." in part), default=0)
     broadcast = tuple(f"...{i}" for i in range(widest))
     inputs = [_labels(part, broadcast[widest - extra :]) for part, extra in zip(subscripts, free, strict=True)]
@@ -86,9 +90,13 @@ def _diagonals(x: UOp, labels: Labels) -> tuple[UOp, Labels]:
             second = labels.index(label, first + 1)
             if sizes_differ(x.shape[first], x.shape[second]):
                 raise ContractionError(
-                    error_text("einsum", f"letter {label!r} has sizes {x.shape[first]} and {x.shape[second]}",
-                               {"operand": x}, rule="one size per letter")
-                )  # fmt: skip
+                    error_text(
+                        "einsum",
+                        f"letter {label!r} has sizes {x.shape[first]} and {x.shape[second]}",
+                        {"operand": x},
+                        rule="one size per letter",
+                    )
+                )
             x = x.diagonal(dim1=first, dim2=second)
             labels = (*(name for i, name in enumerate(labels) if i not in (first, second)), label)
     return x, labels
@@ -103,9 +111,13 @@ def _sizes(formula: str, terms: list[tuple[UOp, Labels]]) -> dict[str, Any]:
                 sizes[label] = size
             elif sizes_differ(known, size) and not (isinstance(size, int) and size == 1):
                 raise ContractionError(
-                    error_text("einsum", f"letter {label!r} of {formula!r} has sizes {known} and {size}",
-                               {f"operand {i}": y for i, (y, _) in enumerate(terms)}, rule="one size per letter")
-                )  # fmt: skip
+                    error_text(
+                        "einsum",
+                        f"letter {label!r} of {formula!r} has sizes {known} and {size}",
+                        {f"operand {i}": y for i, (y, _) in enumerate(terms)},
+                        rule="one size per letter",
+                    )
+                )
     return sizes
 
 

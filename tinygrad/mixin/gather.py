@@ -55,7 +55,7 @@ def _select(hit: UOp, table: UOp, axis: int) -> UOp:
     return total.reshape((*total.shape[:axis], *total.shape[axis + 1 :])).cast(table.dtype)
 
 
-# ---- rows: the leading dim of a table -----------------------------------------------------------------------------------
+# ---- rows: the leading dim of a table ------------------------------------------------------------------------------
 
 
 def _gather_rows_body(table: UOp, index: UOp) -> UOp:
@@ -111,7 +111,7 @@ def zeros(count: int, dtype: DType) -> UOp:
     return UOp.const(0, dtype).reshape(1).expand(count)
 
 
-# ---- along one dim, the others side by side ------------------------------------------------------------------------------
+# ---- along one dim, the others side by side ------------------------------------------------------------------------
 
 
 def _gather_along_body(x: UOp, index: UOp) -> UOp:
@@ -121,7 +121,7 @@ def _gather_along_body(x: UOp, index: UOp) -> UOp:
 
 
 def gather_along(x: UOp, index: UOp) -> UOp:
-    """Return x[..., index] for x (*batch, n) and index (*batch, m): shape (*batch, m); 0 where the index is no column."""
+    """Return x[..., index] for x (*batch, n), index (*batch, m): shape (*batch, m); 0 where the index is no column."""
     if not dtypes.is_float(x.dtype) or x.dtype in dtypes.weaks:
         return _gather_along_body(x, index)
     return composite(_gather_along_body, (x, index), GatherAlongGradient(), "gather")
@@ -149,11 +149,11 @@ def positions_along(index: UOp, n: int) -> UOp:
     return ((at > -1) & (at < n)).where(row * n + at, -1)
 
 
-# ---- indexed stores ------------------------------------------------------------------------------------------------------
+# ---- indexed stores ------------------------------------------------------------------------------------------------
 
 
 def indexed_store(storage: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
-    """Return ``storage`` (1-d BUFFER or AFTER) after writing ``values`` at ``positions``; negative positions write nothing.
+    """Return ``storage`` (1-d BUFFER or AFTER) after writing ``values`` at ``positions``, where they are not negative.
 
     Args:
         storage: What is written to.
@@ -169,7 +169,7 @@ def indexed_store(storage: UOp, positions: UOp, values: UOp, add: bool = False) 
 
 
 def settled(x: UOp) -> UOp:
-    """Return a value that costs a few operations: the kernel of an indexed store runs on one thread, without vectors."""
+    """Return a value that costs a few operations: the kernel of an indexed store runs in order, without vectors."""
     below = x.base
     if below.op in (Ops.CONST, Ops.BUFFER, Ops.PARAM, Ops.SPECIAL) or below.has_buffer_identity(after_ok=True):
         return x
@@ -189,7 +189,7 @@ def _store_body(base: UOp, positions: UOp, values: UOp, storage: UOp, add: bool)
 
 
 def store_at(base: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
-    """Return a copy of ``base`` (1-d) with ``values`` written (or added) at ``positions``; the last write wins.
+    """Return a copy of ``base`` (1-d) with ``values`` written (or added) at ``positions``; the last one wins.
 
     Args:
         base: Shape (size,).
@@ -209,8 +209,10 @@ def store_at(base: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
     storage = UOp.new_buffer(canonicalize_device(device), base.shape[0], kind)
     written = composite(
         lambda b, p, v: _store_body(b, p, v, storage, add),
-        (base.cast(kind), settled_positions(positions), settled(values.cast(kind))), StoreGradient(add), "scatter",
-    )  # fmt: skip
+        (base.cast(kind), settled_positions(positions), settled(values.cast(kind))),
+        StoreGradient(add),
+        "scatter",
+    )
     return written.cast(base.dtype)
 
 
@@ -223,8 +225,11 @@ class StoreGradient:
     def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, None, UOp]:
         """Return the gradients of base and values."""
         _, positions, values = call.src[1:]
-        return (grad if self.add else overwritten_gradient(grad, positions),
-                None, stored_gradient(grad, positions, self.add).cast(values.dtype))  # fmt: skip
+        return (
+            grad if self.add else overwritten_gradient(grad, positions),
+            None,
+            stored_gradient(grad, positions, self.add).cast(values.dtype),
+        )
 
 
 def overwritten_gradient(grad: UOp, positions: UOp) -> UOp:

@@ -1,15 +1,16 @@
-"""Indexing: ``x[...]``, gather, scatter, masks.
+"""Indexing: ``x[...]``, gather, scatter.
 
 In:   a tensor and index expressions (ints, slices, None, Ellipsis, lists, integer tensors, bool masks).
-Out:  views for ints and slices; one indexed load for all index arrays together; indexed stores for writes.
-      Entries of index tensors that are out of bounds read as 0 and write nothing; ints and lists are checked when built.
+Out:  views for ints and slices; one indexed load for all index arrays together; indexed stores for writes. Entries
+      of index tensors that are out of bounds read as 0 and write nothing; ints and lists are checked when built.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from tinygrad.dtype import dtypes, strong_dtype
+from tinygrad.dtype import dtypes
 from tinygrad.errors import DTypeError, ShapeError, error_text
 from tinygrad.helpers import flatten, prod
 from tinygrad.mixin.composite import CompositeShapeError
@@ -20,9 +21,8 @@ from tinygrad.mixin.gather import (
     position_dtype,
     positions_along,
     store_at,
-    stores_are_dear,
 )
-from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.mixin.mask import MaskMixin
 from tinygrad.mixin.selection import Range, Selection, is_symbolic, select
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 LITERAL_LIMIT = 16
 
 
-class IndexMixin(ReduceMixin):
+class IndexMixin(MaskMixin):
     """Indexing methods of Tensor and UOp."""
 
     __slots__ = ()
 
-    # ---- reading -------------------------------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------------------------
 
     def __getitem__(self, indices: Any) -> Self:
         """Select by numpy's rules.
@@ -94,28 +94,51 @@ class IndexMixin(ReduceMixin):
             size = found.shape[dim]
             wrong = [v for v in literals.get(id(array), ()) if isinstance(size, int) and not -size <= v < size]
             if wrong:
-                raise ShapeError(error_text("getitem", f"index {wrong[0]} is out of bounds for a dim of size {size}",
-                                            {"tensor": self}, rule=f"{-size} <= index < {size}"))  # fmt: skip
+                raise ShapeError(
+                    error_text(
+                        "getitem",
+                        f"index {wrong[0]} is out of bounds for a dim of size {size}",
+                        {"tensor": self},
+                        rule=f"{-size} <= index < {size}",
+                    )
+                )
         return found
 
     def _index_item(self, item: Any, literals: dict[int, list[int]]) -> Any:
         """Return lists and arrays as index tensors (their ints noted in ``literals``), and everything else checked."""
         if isinstance(item, bool):
-            raise RuntimeError(error_text("getitem", "a Python bool is no index", {"tensor": self}, hint="use a bool mask"))
-        if isinstance(item, (list, tuple)) or (hasattr(item, "tolist") and hasattr(item, "ndim") and not hasattr(item, "_uop")):
+            raise RuntimeError(
+                error_text("getitem", "a Python bool is no index", {"tensor": self}, hint="use a bool mask")
+            )
+        if isinstance(item, (list, tuple)) or (
+            hasattr(item, "tolist") and hasattr(item, "ndim") and not hasattr(item, "_uop")
+        ):
             values = item if isinstance(item, (list, tuple)) else item.tolist()
             return self._index_literal(values, literals) if isinstance(values, (list, tuple)) else values
         if hasattr(item, "_uop") and not is_symbolic(item):
             if dtypes.is_float(item.dtype):
-                raise IndexError(error_text("getitem", f"index tensor of dtype {item.dtype}", {"index": item},
-                                            rule="index tensors are integer or bool", hint=".cast(dtypes.int32)"))  # fmt: skip
+                raise IndexError(
+                    error_text(
+                        "getitem",
+                        f"index tensor of dtype {item.dtype}",
+                        {"index": item},
+                        rule="index tensors are integer or bool",
+                        hint=".cast(dtypes.int32)",
+                    )
+                )
             self._check_same_device("getitem", item)
         return item
 
     def _check_same_device(self, name: str, other: Any) -> None:
         if None not in (self.device, other.device) and self.device != other.device:
-            raise RuntimeError(error_text(name, f"tensors are on different devices: {self.device} and {other.device}",
-                                          {"tensor": self, "other": other}, hint=f"other.to({self.device!r})"))  # fmt: skip
+            raise RuntimeError(
+                error_text(
+                    name,
+                    f"tensors are on different devices: {self.device} and {other.device}",
+                    {"tensor": self, "other": other},
+                    hint=f"other.to({self.device!r})",
+                )
+            )
 
     def _index_literal(self, values: Sequence[Any], literals: dict[int, list[int]]) -> Self:
         """Return nested lists of ints or bools as an index tensor."""
@@ -139,7 +162,7 @@ class IndexMixin(ReduceMixin):
         n = len(values)
         step = values[1] - values[0] if n > 1 else 0
         at = type(self).arange(n, dtype=dtype)
-        if all(b - a == step for a, b in zip(values, values[1:], strict=False)):
+        if all(b - a == step for a, b in itertools.pairwise(values)):
             return at * step + (values[0] if n else 0)
         if n > LITERAL_LIMIT:
             from tinygrad.uop.ops import UOp
@@ -214,21 +237,33 @@ class IndexMixin(ReduceMixin):
         rows = self._wrap_uop(gather_rows(self.permute(order)._uop, index._uop))
         return rows.permute(tuple(order.index(i) for i in range(self.ndim)))
 
-    # ---- gather and scatter ----------------------------------------------------------------------------------------------
+    # ---- gather and scatter ----------------------------------------------------------------------------------------
 
     def _check_index(self, name: str, dim: int, index: Self) -> int:
         if index.ndim != self.ndim:
-            raise ShapeError(error_text(name, f"index has {index.ndim} dims, the tensor {self.ndim}",
-                                        {"tensor": self, "index": index}, rule="index.ndim == self.ndim")) from None  # fmt: skip
+            raise ShapeError(
+                error_text(
+                    name,
+                    f"index has {index.ndim} dims, the tensor {self.ndim}",
+                    {"tensor": self, "index": index},
+                    rule="index.ndim == self.ndim",
+                )
+            ) from None
         if not dtypes.is_int(index.dtype):
-            raise DTypeError(error_text(name, f"index has dtype {index.dtype}", {"index": index}, rule="indices are integers"))
+            raise DTypeError(
+                error_text(name, f"index has dtype {index.dtype}", {"index": index}, rule="indices are integers")
+            )
         self._check_same_device(name, index)
         axis = self._resolve_dim(dim, op=name)
         if any(n > m for i, (n, m) in enumerate(zip(index.shape, self.shape, strict=True)) if i != axis):
             raise CompositeShapeError(
-                error_text(name, f"index of shape {index.shape} is larger than {self.shape} outside dim {axis}",
-                           {"tensor": self, "index": index}, rule="index.shape[i] <= self.shape[i] for i != dim")
-            )  # fmt: skip
+                error_text(
+                    name,
+                    f"index of shape {index.shape} is larger than {self.shape} outside dim {axis}",
+                    {"tensor": self, "index": index},
+                    rule="index.shape[i] <= self.shape[i] for i != dim",
+                )
+            )
         return axis
 
     def gather(self, dim: int, index: Self) -> Self:
@@ -255,9 +290,7 @@ class IndexMixin(ReduceMixin):
         at = at.cast(dtypes.int64 if at.dtype.itemsize == 8 or at.dtype == dtypes.uint32 else dtypes.int32)
         return self._wrap_uop(gather_along(x._uop.permute(order), at).permute(back))
 
-    def scatter(
-        self, dim: int, index: Self, src: Any, reduce: Literal["multiply", "add"] | None = None
-    ) -> Self:
+    def scatter(self, dim: int, index: Self, src: Any, reduce: Literal["multiply", "add"] | None = None) -> Self:
         """Return a copy with ``src`` written along ``dim`` at ``index`` (as torch); the last of equal indices wins.
 
         Args:
@@ -300,13 +333,24 @@ class IndexMixin(ReduceMixin):
             return index.const_like(src, self.dtype)  # type: ignore[no-any-return]
         self._check_same_device(name, src)
         if src.dtype != self.dtype and src.dtype not in dtypes.weaks:
-            raise DTypeError(error_text(name, f"src is {src.dtype}, the tensor {self.dtype}", {"tensor": self, "src": src},
-                                        rule="equal dtypes", hint=f"src.cast({self.dtype})"))  # fmt: skip
+            raise DTypeError(
+                error_text(
+                    name,
+                    f"src is {src.dtype}, the tensor {self.dtype}",
+                    {"tensor": self, "src": src},
+                    rule="equal dtypes",
+                    hint=f"src.cast({self.dtype})",
+                )
+            )
         if src.ndim != index.ndim or any(n > m for n, m in zip(index.shape, src.shape, strict=True)):
             raise CompositeShapeError(
-                error_text(name, f"index of shape {index.shape} is larger than src of shape {src.shape}",
-                           {"index": index, "src": src}, rule="index.shape[i] <= src.shape[i]")
-            )  # fmt: skip
+                error_text(
+                    name,
+                    f"index of shape {index.shape} is larger than src of shape {src.shape}",
+                    {"index": index, "src": src},
+                    rule="index.shape[i] <= src.shape[i]",
+                )
+            )
         return src.cast(self.dtype).shrink_to(index.shape)  # type: ignore[no-any-return]
 
     def scatter_reduce(
@@ -370,91 +414,6 @@ class IndexMixin(ReduceMixin):
             result = (count > 0).where(both if include_self else best, x)
         return result.cast(self.dtype).permute(back)
 
-    # ---- masks -----------------------------------------------------------------------------------------------------------
-
-    def one_hot(self, num_classes: int) -> Self:
-        """Return a new last dim that holds 1 at the class id and 0 elsewhere (weakint).
-
-        Raises:
-            RuntimeError: ``self`` is no integer tensor.
-            ValueError: ``num_classes`` is negative.
-
-        Example:
-            >>> Tensor([1]).one_hot(3).tolist()
-            [[0, 1, 0]]
-        """
-        if not dtypes.is_int(self.dtype):
-            raise DTypeError(error_text("one_hot", f"class ids are {self.dtype}", {"ids": self}, rule="ids are integers"))
-        if num_classes < 0:
-            raise ValueError(f"one_hot: num_classes={num_classes} is negative; give the number of classes")
-        hit = self.unsqueeze(-1).eq(type(self).arange(num_classes, dtype=dtypes.int32))
-        return hit.where(1, 0)
-
-    def _count_true(self, name: str) -> int:
-        if not hasattr(self, "item"):
-            raise RuntimeError(f"{name}: the number of True elements of a node is not known; give size=")
-        return int(self.cast(dtypes.int32).sum().item())
-
-    def _true_places(self) -> Self:
-        """Return for each element of a 1-d mask its number among the True ones, -1 where it is False."""
-        return self.where(self.cast(dtypes.int32).cumsum(0) - 1, -1).cast(dtypes.int32)  # type: ignore[attr-defined, no-any-return]
-
-    def _compress(self, mask: Self, size: int, fill_value: Any) -> Self:
-        """Return the elements of 1-d self where the 1-d mask is True, cut or filled to ``size``."""
-        places = mask._true_places()
-        inside = (places < size).where(places, -1).cast(dtypes.int32)
-        if stores_are_dear(inside._uop, size, self.shape[0]):
-            hit = inside.unsqueeze(-1).eq(type(self).arange(size, dtype=dtypes.int32))
-            picked = hit.where(self.unsqueeze(-1), 0).sum(axis=0).cast(self.dtype)
-            return hit.any(axis=0).where(picked, fill_value).cast(self.dtype)
-        x = self._uop.cast(strong_dtype(self.dtype))
-        base = x.const(fill_value, x.dtype)._broadcast_to((size,))
-        return self._wrap_uop(store_at(base, inside._uop, x))
-
-    def masked_select(self, mask: Any, size: int | None = None, fill_value: Any = 0) -> Self:
-        """Return the elements where ``mask`` (broadcast to ``self``) is True, as a 1-d tensor.
-
-        Args:
-            mask: Bool tensor.
-            size: Length of the result; None counts the True elements, which realizes the mask.
-            fill_value: Fills a result that is longer than the count.
-
-        Raises:
-            RuntimeError: ``mask`` is not bool.
-
-        Example:
-            >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
-            [1, 3]
-        """
-        chosen = mask if hasattr(mask, "_uop") else self._index_item(mask, {})
-        if chosen.dtype != dtypes.bool:
-            raise DTypeError(error_text("masked_select", f"mask is {chosen.dtype}", {"mask": chosen}, rule="a mask is bool"))
-        flat = chosen._broadcast_to(self.shape).flatten()
-        count = flat._count_true("masked_select") if size is None else size
-        return self.flatten()._compress(flat, count, fill_value)
-
-    def nonzero(self, size: int | None = None, fill_value: Any = 0) -> Self:
-        """Return the coordinates of the non-zero elements, int32 of shape (count, ndim).
-
-        Args:
-            size: Number of rows; None counts, which realizes the tensor.
-            fill_value: Fills rows beyond the count.
-        """
-        if self.ndim == 0:
-            return self.reshape(1).nonzero(size, fill_value).shrink([None, (0, 0)])
-        columns = self._nonzero_columns(size, fill_value)
-        return type(self).stack(*columns, dim=1)  # type: ignore[attr-defined, no-any-return]
-
-    def _nonzero_columns(self, size: int | None = None, fill_value: Any = 0) -> list[Self]:
-        mask = (self if self.dtype == dtypes.bool else self.ne(0)).flatten()
-        count = mask._count_true("nonzero") if size is None else size
-        at = type(self).arange(mask.shape[0], dtype=dtypes.int32)
-        columns, step = [], 1
-        for n in reversed(self.shape):
-            columns.append(((at // step) % max(n, 1))._compress(mask, count, fill_value))
-            step *= n
-        return columns[::-1]
-
 
 def _to_last(ndim: int, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the order that moves ``axis`` to the end, and its inverse."""
@@ -475,6 +434,10 @@ def _broadcast_indices(x: Any, arrays: Sequence[Any]) -> tuple[Any, ...]:
         return broadcast_shape(*(tuple(a.shape) for a in arrays))
     except ShapeError:
         raise ShapeError(
-            error_text("getitem", "index arrays of shapes " + ", ".join(str(a.shape) for a in arrays) + " do not broadcast",
-                       {"tensor": x}, rule="sizes of index arrays are equal or 1")
-        ) from None  # fmt: skip
+            error_text(
+                "getitem",
+                "index arrays of shapes " + ", ".join(str(a.shape) for a in arrays) + " do not broadcast",
+                {"tensor": x},
+                rule="sizes of index arrays are equal or 1",
+            )
+        ) from None

@@ -33,12 +33,25 @@ class LossMixin(ReduceMixin):
 
     def _check_labels(self, name: str, Y: Self, axis: int) -> None:
         if not dtypes.is_int(Y.dtype):
-            raise DTypeError(error_text(name, f"labels are {Y.dtype}", {"labels": Y}, rule="class ids are integers",
-                                        hint="labels.cast(dtypes.int32)"))  # fmt: skip
+            raise DTypeError(
+                error_text(
+                    name,
+                    f"labels are {Y.dtype}",
+                    {"labels": Y},
+                    rule="class ids are integers",
+                    hint="labels.cast(dtypes.int32)",
+                )
+            )
         expected = (*self.shape[:axis], *self.shape[axis + 1 :])
         if tuple(Y.shape) != tuple(expected):
-            raise ContractionError(error_text(name, f"labels have shape {Y.shape}, expected {expected}",
-                                              {"logits": self, "labels": Y}, rule="one label per example"))  # fmt: skip
+            raise ContractionError(
+                error_text(
+                    name,
+                    f"labels have shape {Y.shape}, expected {expected}",
+                    {"logits": self, "labels": Y},
+                    rule="one label per example",
+                )
+            )
 
     def _pick_class(self, Y: Self, axis: int) -> Self:
         """Return self[..., Y, ...] along the class axis; 0 for ids that are no class."""
@@ -88,8 +101,14 @@ class LossMixin(ReduceMixin):
             self._check_labels("cross_entropy", Y, axis)
             return self.log_softmax(axis)._labelled_loss(Y, axis, None, label_smoothing, reduction)  # type: ignore[attr-defined, no-any-return]
         if tuple(Y.shape) != tuple(self.shape):
-            raise ContractionError(error_text("cross_entropy", f"logits have shape {self.shape}, targets {Y.shape}",
-                                              {"logits": self, "targets": Y}, rule="equal shapes, or class ids"))  # fmt: skip
+            raise ContractionError(
+                error_text(
+                    "cross_entropy",
+                    f"logits have shape {self.shape}, targets {Y.shape}",
+                    {"logits": self, "targets": Y},
+                    rule="equal shapes, or class ids",
+                )
+            )
         target = Y.cast(self.dtype) if not dtypes.is_float(Y.dtype) else Y
         if label_smoothing:
             target = target * (1 - label_smoothing) + label_smoothing / self.shape[axis]
@@ -117,8 +136,13 @@ class LossMixin(ReduceMixin):
         """
         _check_smoothing("sparse_categorical_crossentropy", label_smoothing)
         if self.device is not None and Y.device is not None and self.device != Y.device:
-            raise RuntimeError(error_text("sparse_categorical_crossentropy", "logits and labels are on different devices",
-                                          {"logits": self, "labels": Y}))  # fmt: skip
+            raise RuntimeError(
+                error_text(
+                    "sparse_categorical_crossentropy",
+                    "logits and labels are on different devices",
+                    {"logits": self, "labels": Y},
+                )
+            )
         axis = self.ndim - 1
         self._check_labels("sparse_categorical_crossentropy", Y, axis)
         return self.log_softmax(axis)._labelled_loss(Y, axis, ignore_index, label_smoothing, reduction)  # type: ignore[attr-defined, no-any-return]

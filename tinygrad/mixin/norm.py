@@ -121,7 +121,9 @@ class NormMixin(ReduceMixin):
         Source: Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762.
         """
         if is_causal and attn_mask is not None:
-            raise RuntimeError("scaled_dot_product_attention: is_causal and attn_mask exclude each other; give one mask")
+            raise RuntimeError(
+                "scaled_dot_product_attention: is_causal and attn_mask exclude each other; give one mask"
+            )
         if enable_gqa:
             key, value = (_share_heads(x, self.shape[-3]) for x in (key, value))
         wide = least_upper_dtype(self.dtype, key.dtype, dtypes.float32)
@@ -143,7 +145,11 @@ class NormMixin(ReduceMixin):
 def _share_heads(x: Any, heads: int) -> Any:
     if x.ndim < 3 or heads % x.shape[-3] != 0:
         raise ShapeError(
-            error_text("scaled_dot_product_attention", f"{heads} query heads for {x.shape[-3:-2]} key or value heads",
-                       {"key or value": x}, rule="query heads are a multiple of the others")
-        )  # fmt: skip
+            error_text(
+                "scaled_dot_product_attention",
+                f"{heads} query heads for {x.shape[-3:-2]} key or value heads",
+                {"key or value": x},
+                rule="query heads are a multiple of the others",
+            )
+        )
     return x.repeat_interleave(heads // x.shape[-3], dim=-3)

@@ -1,4 +1,4 @@
-"""Composite operations: matmul, joining tensors, triangles, softmax; and the class that gathers all composite operations.
+"""Composite operations: matmul, joining tensors, triangles, softmax; and the class that gathers all of them.
 
 In:   the methods of the elementwise, reduce and movement mixins.
 Out:  ``OpMixin``. There is no matmul node: a product is a broadcast multiply and a sum over the shared axis.
@@ -22,6 +22,7 @@ from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.gradient import GradientMixin
 from tinygrad.mixin.hashing import HashMixin
 from tinygrad.mixin.index import IndexMixin
+from tinygrad.mixin.linalg import LinalgMixin
 from tinygrad.mixin.loss import LossMixin
 from tinygrad.mixin.norm import NormMixin
 from tinygrad.mixin.pool import PoolMixin
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 JOIN_FAN_IN = 32
 
 
-class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin, HashMixin, GradientMixin):
+class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin, LinalgMixin, HashMixin, GradientMixin):
     """Composite operations of Tensor and UOp."""
 
     __slots__ = ()
 
-    # ---- products ------------------------------------------------------------------------------------------------------
+    # ---- products --------------------------------------------------------------------------------------------------
 
     def dot(self, w: Self, dtype: DTypeLike | None = None) -> Self:
         """Return the matrix product by numpy's rules: 1-d operands are vectors, leading dims are broadcast.
@@ -124,7 +125,7 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
             value = function(value)
         return value
 
-    # ---- joining -------------------------------------------------------------------------------------------------------
+    # ---- joining ---------------------------------------------------------------------------------------------------
 
     def cat(self, *args: Self, dim: int = 0) -> Self:
         """Concatenate along an existing dim; dtypes are promoted to their common one.
@@ -143,11 +144,17 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
                 sizes_differ(a, b) for i, (a, b) in enumerate(zip(self.shape, part.shape, strict=True)) if i != dim
             ):
                 raise CompositeShapeError(
-                    error_text("cat", f"shapes {self.shape} and {part.shape} differ outside dim {dim}",
-                               {"first": self, "other": part}, rule=f"all sizes but that of dim {dim} are equal")
-                )  # fmt: skip
+                    error_text(
+                        "cat",
+                        f"shapes {self.shape} and {part.shape} differ outside dim {dim}",
+                        {"first": self, "other": part},
+                        rule=f"all sizes but that of dim {dim} are equal",
+                    )
+                )
         if self.ndim == 0:
-            raise CompositeShapeError(error_text("cat", "0-d tensors have no dim to join", {"first": self}, hint="use stack"))
+            raise CompositeShapeError(
+                error_text("cat", "0-d tensors have no dim to join", {"first": self}, hint="use stack")
+            )
         common = least_upper_dtype(*(part.dtype for part in parts))
         return self._wrap_uop(_join([part._uop.cast(common) for part in parts], dim))
 
@@ -165,13 +172,17 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         for part in parts[1:]:
             if part.ndim != parts[0].ndim or any(map(sizes_differ, parts[0].shape, part.shape)):
                 raise CompositeShapeError(
-                    error_text("stack", f"shapes {parts[0].shape} and {part.shape} differ",
-                               {"first": parts[0], "other": part}, rule="all shapes are equal")
-                )  # fmt: skip
+                    error_text(
+                        "stack",
+                        f"shapes {parts[0].shape} and {part.shape} differ",
+                        {"first": parts[0], "other": part},
+                        rule="all shapes are equal",
+                    )
+                )
         axis = parts[0]._resolve_dim(dim, extra=True, op="stack")
         return parts[0].unsqueeze(axis).cat(*(part.unsqueeze(axis) for part in parts[1:]), dim=axis)
 
-    # ---- triangles -----------------------------------------------------------------------------------------------------
+    # ---- triangles -------------------------------------------------------------------------------------------------
 
     def _column_below(self, name: str, limit: Any) -> Self:
         if self.ndim < 2:
@@ -187,7 +198,7 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         """Return the lower triangle, up to ``diagonal`` places right of the main diagonal; 0 elsewhere."""
         return self._column_below("tril", diagonal + 1).where(self, 0).cast(self.dtype)
 
-    # ---- softmax -------------------------------------------------------------------------------------------------------
+    # ---- softmax ---------------------------------------------------------------------------------------------------
 
     def _shifted(self, axis: int, dtype: DTypeLike | None) -> Self:
         """Return self minus its maximum along the axis, as floats; the maximum is a constant to the gradient."""
@@ -227,21 +238,31 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
 def _check_dot(x: Any, w: Any) -> None:
     operands = {"left": x, "right": w}
     if x.ndim == 0 or w.ndim == 0:
-        raise ContractionError(error_text("matmul", "cannot dot a 0-d operand", operands, rule="at least 1 dim", hint="use *"))
+        raise ContractionError(
+            error_text("matmul", "cannot dot a 0-d operand", operands, rule="at least 1 dim", hint="use *")
+        )
     inner = w.shape[-2] if w.ndim > 1 else w.shape[0]
     if sizes_differ(x.shape[-1], inner):
         turned = w.ndim > 1 and not sizes_differ(x.shape[-1], w.shape[-1])
         raise ContractionError(
-            error_text("matmul", f"cannot dot: inner sizes differ, {x.shape[-1]} and {inner}", operands,
-                       rule="left.shape[-1] == right.shape[-2]",
-                       hint="right.transpose(-1, -2) fits" if turned else None)
-        )  # fmt: skip
+            error_text(
+                "matmul",
+                f"cannot dot: inner sizes differ, {x.shape[-1]} and {inner}",
+                operands,
+                rule="left.shape[-1] == right.shape[-2]",
+                hint="right.transpose(-1, -2) fits" if turned else None,
+            )
+        )
     for a, b in zip(reversed(x.shape[:-2]), reversed(w.shape[:-2]), strict=False):
         if sizes_differ(a, b) and not (isinstance(a, int) and a == 1) and not (isinstance(b, int) and b == 1):
             raise ShapeError(
-                error_text("matmul", f"leading dims {x.shape[:-2]} and {w.shape[:-2]} do not broadcast", operands,
-                           rule="leading sizes are equal or 1")
-            )  # fmt: skip
+                error_text(
+                    "matmul",
+                    f"leading dims {x.shape[:-2]} and {w.shape[:-2]} do not broadcast",
+                    operands,
+                    rule="leading sizes are equal or 1",
+                )
+            )
 
 
 def _join(parts: list[UOp], dim: int) -> UOp:

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 
 def _ceil_pads(
-    spatial: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...],
+    spatial: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
     pads: tuple[Pair, ...],
-) -> tuple[Pair, ...]:  # fmt: skip
+) -> tuple[Pair, ...]:
     """Grow the padding behind so that the last, partial window counts, unless it would start in that padding."""
     grown = []
     for n, k, s, d, (before, after) in zip(spatial, kernel, stride, dilation, pads, strict=True):
@@ -50,23 +53,35 @@ class PoolMixin(IndexMixin):
         steps, apart = make_tuple(kernel if stride is None else stride, dims), make_tuple(dilation, dims)
         if len(steps) != dims or len(apart) != dims or self.ndim < dims:
             raise CompositeShapeError(
-                error_text(name, f"kernel {kernel}, stride {steps}, dilation {apart} for {self.ndim} dims",
-                           {"input": self}, rule="one number per kernel dim, and at least as many dims as the kernel")
-            )  # fmt: skip
+                error_text(
+                    name,
+                    f"kernel {kernel}, stride {steps}, dilation {apart} for {self.ndim} dims",
+                    {"input": self},
+                    rule="one number per kernel dim, and at least as many dims as the kernel",
+                )
+            )
         pads = pads_of(padding, dims)
         spatial = self.shape[self.ndim - dims :]
         for n, k, d, (before, after) in zip(spatial, kernel, apart, pads, strict=True):
             if n + before + after < d * (k - 1) + 1:
                 raise CompositeShapeError(
-                    error_text(name, f"kernel spans {d * (k - 1) + 1}, the padded input {n + before + after}",
-                               {"input": self}, rule="dilation*(kernel - 1) + 1 <= size + pads")
-                )  # fmt: skip
+                    error_text(
+                        name,
+                        f"kernel spans {d * (k - 1) + 1}, the padded input {n + before + after}",
+                        {"input": self},
+                        rule="dilation*(kernel - 1) + 1 <= size + pads",
+                    )
+                )
         return kernel, steps, apart, pads, _ceil_pads(spatial, kernel, steps, apart, pads) if ceil_mode else pads
 
     def _pool_windows(
-        self, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], pads: tuple[Pair, ...],
+        self,
+        kernel: tuple[int, ...],
+        stride: tuple[int, ...],
+        dilation: tuple[int, ...],
+        pads: tuple[Pair, ...],
         fill: Any,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         lead = ((0, 0),) * (self.ndim - len(kernel))
         return self.pad((*lead, *pads), value=fill)._pool(kernel, stride, dilation)
 
@@ -183,8 +198,14 @@ class PoolMixin(IndexMixin):
             ShapeError: Shapes of values and indices differ.
         """
         if self.shape != indices.shape:
-            raise ShapeError(error_text("max_unpool2d", "values and indices have different shapes",
-                                        {"values": self, "indices": indices}, rule="equal shapes"))  # fmt: skip
+            raise ShapeError(
+                error_text(
+                    "max_unpool2d",
+                    "values and indices have different shapes",
+                    {"values": self, "indices": indices},
+                    rule="equal shapes",
+                )
+            )
         kernel = make_tuple(kernel_size, 2)
         dims = len(kernel)
         steps, apart = make_tuple(kernel if stride is None else stride, dims), make_tuple(dilation, dims)
@@ -199,7 +220,7 @@ class PoolMixin(IndexMixin):
         empty = type(self).full((*lead, prod(spatial)), 0, dtype=self.dtype, buffer=False)
         return empty.scatter(-1, indices.reshape(flat), self.reshape(flat)).reshape((*lead, *spatial))
 
-    # ---- resizing --------------------------------------------------------------------------------------------------------
+    # ---- resizing --------------------------------------------------------------------------------------------------
 
     def interpolate(self, size: Sequence[int], mode: str = "linear", align_corners: bool = False) -> Self:
         """Resize the last ``len(size)`` dims.
@@ -219,11 +240,17 @@ class PoolMixin(IndexMixin):
         """
         sizes = tuple(size)
         if not 0 < len(sizes) <= self.ndim or any(n <= 0 for n in sizes):
-            raise CompositeShapeError(error_text("interpolate", f"size {sizes} for {self.ndim} dims", {"input": self},
-                                                 rule="1 to ndim positive sizes"))  # fmt: skip
+            raise CompositeShapeError(
+                error_text(
+                    "interpolate",
+                    f"size {sizes} for {self.ndim} dims",
+                    {"input": self},
+                    rule="1 to ndim positive sizes",
+                )
+            )
         if mode not in {"linear", "nearest", "nearest-exact"} or (align_corners and mode != "linear"):
             raise AssertionError(
-                f"interpolate: mode {mode!r}, align_corners={align_corners}; expected linear, nearest or nearest-exact, "
+                f"interpolate: mode {mode!r}, align_corners={align_corners}; expected linear, nearest, nearest-exact, "
                 "and align_corners with linear only"
             )
         x = self if mode != "linear" or dtypes.is_float(self.dtype) else self.cast(dtypes.default_float)

@@ -2,9 +2,9 @@
 
 In:   shapes, dtypes, and one key and counter per device.
 Out:  tensors whose numbers are fixed at the moment they are made, whatever is computed first.
-Why:  the state of a device is four words in memory, [next counter, counter of the last call], advanced by a store in every
-      call; so the replay of a JIT, which only repeats kernels, draws new numbers. A call reads the state through a copy
-      of its own, and no later call may advance the state before that copy is made.
+Why:  the state of a device is four words in memory, [next counter, counter of the last call], advanced by a store in
+      every call; so the replay of a JIT, which only repeats kernels, draws new numbers. A call reads the state through
+      a copy of its own, and no later call may advance the state before that copy is made.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _DeviceState:
         from tinygrad.tensor import Tensor
 
         pending = self.last is not None and self.last.uop.base.op is not Ops.BUFFER
-        # While the last copy is not made yet, its value (not the state, which it has to read first) is what is advanced.
+        # While the last copy is not made yet, its value is what is advanced: it has to read the state first.
         source = self.last if pending and self.last is not None else self.counter
         now = source.shrink([(0, 2)])
         low, high = now.shrink([(0, 1)]), now.shrink([(1, 2)])
@@ -157,7 +157,7 @@ class RandMixin(OpMixin):
             >>> Tensor.randint(5).tolist()
             [3, 0, 1, 1, 5]
         """
-        global _generator  # noqa: PLW0603  one generator per process, as the interface says
+        global _generator
         _generator = _Generator(seed)
 
     @classmethod
@@ -225,7 +225,9 @@ class RandMixin(OpMixin):
         if not dtypes.is_float(kind) or kind in dtypes.weaks:
             raise ValueError(error_text("rand", f"dtype {kind}", rule="a float dtype", hint="randint makes integers"))
         if isinstance(device, (tuple, list)) and len(device) != 1:
-            raise ValueError(error_text("rand", f"devices {device}", rule="one device", hint="make it on one and .shard() it"))
+            raise ValueError(
+                error_text("rand", f"devices {device}", rule="one device", hint="make it on one and .shard() it")
+            )
         where = canonicalize_device(device)
         count = prod(sizes)
         bits = cls._fresh_bits(ceildiv(count * kind.itemsize, 4), where)._uop
@@ -247,8 +249,9 @@ class RandMixin(OpMixin):
         dtype = kwargs.pop("dtype", None) or self.dtype
         if isinstance(self.device, tuple):
             if kwargs.get("device") is not None:
-                raise RuntimeError(error_text("rand_like", "device cannot be given for a tensor on several devices",
-                                              {"tensor": self}))  # fmt: skip
+                raise RuntimeError(
+                    error_text("rand_like", "device cannot be given for a tensor on several devices", {"tensor": self})
+                )
             kwargs.pop("device", None)
             made = make(*self.shape, dtype=dtype, device=self.device[0], **kwargs)
             return made.shard(self.device, self._uop.axis)  # type: ignore[no-any-return]
@@ -282,13 +285,13 @@ class RandMixin(OpMixin):
             ValueError: The dtype is weak and none is given.
         """
         if dtype is None and self.dtype in dtypes.weaks:
-            raise ValueError(error_text("randn_like", f"dtype {self.dtype} is weak", {"tensor": self}, hint="give dtype="))
+            raise ValueError(
+                error_text("randn_like", f"dtype {self.dtype} is weak", {"tensor": self}, hint="give dtype=")
+            )
         return self._random_like(type(self).randn, dtype=dtype, **kwargs)
 
     @classmethod
-    def randint(
-        cls, *shape: Any, low: int = 0, high: int = 10, dtype: DTypeLike = dtypes.int32, **kwargs: Any
-    ) -> Self:
+    def randint(cls, *shape: Any, low: int = 0, high: int = 10, dtype: DTypeLike = dtypes.int32, **kwargs: Any) -> Self:
         """Return integers in [low, high).
 
         Args:
@@ -393,9 +396,13 @@ class RandMixin(OpMixin):
         """
         if self.ndim not in {1, 2} or num_samples <= 0 or (not replacement and num_samples > self.shape[-1]):
             raise AssertionError(
-                error_text("multinomial", f"num_samples={num_samples}, replacement={replacement}", {"weights": self},
-                           rule="1 or 2 dims, num_samples > 0, and at most as many as weights without replacement")
-            )  # fmt: skip
+                error_text(
+                    "multinomial",
+                    f"num_samples={num_samples}, replacement={replacement}",
+                    {"weights": self},
+                    rule="1 or 2 dims, num_samples > 0, and at most as many as weights without replacement",
+                )
+            )
         weight = self.cast(dtypes.float32).reshape(-1, self.shape[-1])
         if replacement:
             total = weight.cumsum(1)

@@ -119,7 +119,7 @@ class ScanMixin(IndexMixin):
     def _is_trivial_scan(self) -> bool:
         return self.ndim == 0 or any(isinstance(n, int) and n == 0 for n in self.shape)
 
-    # ---- scans -----------------------------------------------------------------------------------------------------------
+    # ---- scans -----------------------------------------------------------------------------------------------------
 
     def cumsum(self, axis: int = 0, *, dim: int | None = None) -> Self:
         """Return the inclusive cumulative sum; integers widen as for ``sum``, half precision sums in float32.
@@ -150,7 +150,9 @@ class ScanMixin(IndexMixin):
 
     def logcumsumexp(self, axis: int = 0, *, dim: int | None = None) -> Self:
         """Return log(cumsum(exp(x))) along ``axis`` (also ``dim``) without overflow."""
-        floating = self if dtypes.is_float(self.dtype) and self.dtype not in dtypes.weaks else self.cast(dtypes.default_float)
+        floating = (
+            self if dtypes.is_float(self.dtype) and self.dtype not in dtypes.weaks else self.cast(dtypes.default_float)
+        )
         if self._is_trivial_scan():
             return floating
         x, back = floating._along_last(axis if dim is None else dim, "logcumsumexp")
@@ -186,7 +188,7 @@ class ScanMixin(IndexMixin):
         _, index = self._mirrored().cummax(axis)
         return (self, index) if self._is_trivial_scan() else (self.gather(axis, index), index)
 
-    # ---- order -----------------------------------------------------------------------------------------------------------
+    # ---- order -----------------------------------------------------------------------------------------------------
 
     def argsort(self, dim: int = -1, descending: bool = False) -> Self:
         """Return the int32 indices that sort along ``dim``; see ``sort``."""
@@ -224,8 +226,11 @@ class ScanMixin(IndexMixin):
             raise NotImplementedError("topk: sorted_=False; results are always sorted, leave the argument out")
         axis = self._resolve_dim(dim, op="topk")
         if self.ndim and not 0 <= k <= self.shape[axis]:
-            raise ShapeError(error_text("topk", f"k={k} for dim {axis} of size {self.shape[axis]}", {"tensor": self},
-                                        rule="0 <= k <= size"))  # fmt: skip
+            raise ShapeError(
+                error_text(
+                    "topk", f"k={k} for dim {axis} of size {self.shape[axis]}", {"tensor": self}, rule="0 <= k <= size"
+                )
+            )
         if self.ndim == 0:
             return self, self.const_like(0, dtypes.int32)
         index = self.sort(axis, descending=largest)[1]._slice_dim(axis, 0, k)
@@ -280,7 +285,7 @@ def _sort_by_merging(key: UOp) -> UOp:
 
 
 def _merged_places(key: UOp, run: int) -> UOp:
-    """Return where each element of sorted runs goes when runs 2i and 2i + 1 are merged: a binary search in the other run."""
+    """Return where each element of sorted runs goes when neighbouring runs are merged: a binary search in the other run."""
     size = key.shape[-1]
     at = type(key).arange(size, dtype=dtypes.int32)
     number, own = at // run, at % run

@@ -54,7 +54,9 @@ def is_symbolic(item: Any) -> bool:
 
 
 def _is_int(item: Any) -> bool:
-    return not isinstance(item, bool) and (isinstance(item, int) or (hasattr(item, "__index__") and not hasattr(item, "_uop")))
+    return not isinstance(item, bool) and (
+        isinstance(item, int) or (hasattr(item, "__index__") and not hasattr(item, "_uop"))
+    )
 
 
 def _is_mask(item: Any) -> bool:
@@ -89,7 +91,9 @@ def select(x: Any, items: Sequence[Any], nonzero: Callable[[Any], Sequence[Any]]
         if _is_mask(item):
             arrays = _mask_arrays(x, item, dim, nonzero)
             if not arrays:
-                raise IndexError(error_text("getitem", "a 0-d mask selects nothing in particular; reshape it", {"mask": item}))
+                raise IndexError(
+                    error_text("getitem", "a 0-d mask selects nothing in particular; reshape it", {"mask": item})
+                )
             _note_place(found, positions, number)
             dim = _add_arrays(x, found, arrays, dim)
             continue
@@ -135,8 +139,14 @@ def _add_arrays(x: Any, found: Selection, arrays: Sequence[Any], dim: int) -> in
 def _mask_arrays(x: Any, mask: Any, dim: int, nonzero: Callable[[Any], Sequence[Any]]) -> Sequence[Any]:
     covered = tuple(x.shape[dim : dim + mask.ndim])
     if tuple(mask.shape) != covered:
-        raise ShapeError(error_text("getitem", f"mask of shape {mask.shape} for dims of shape {covered}",
-                                    {"tensor": x, "mask": mask}, rule="a mask has the shape of the dims that it covers"))  # fmt: skip
+        raise ShapeError(
+            error_text(
+                "getitem",
+                f"mask of shape {mask.shape} for dims of shape {covered}",
+                {"tensor": x, "mask": mask},
+                rule="a mask has the shape of the dims that it covers",
+            )
+        )
     return nonzero(mask)
 
 
@@ -146,8 +156,14 @@ def _expand_ellipsis(x: Any, items: list[Any]) -> list[Any]:
         raise ShapeError(error_text("getitem", "an index can only have a single ellipsis ('...')", {"tensor": x}))
     used = sum(item.ndim if _is_mask(item) else 1 for item in items if item is not None and item is not Ellipsis)
     if used > x.ndim:
-        raise ShapeError(error_text("getitem", f"too many indices: {used} for {x.ndim} dims", {"tensor": x},
-                                    rule="at most one index per dim"))  # fmt: skip
+        raise ShapeError(
+            error_text(
+                "getitem",
+                f"too many indices: {used} for {x.ndim} dims",
+                {"tensor": x},
+                rule="at most one index per dim",
+            )
+        )
     at = ellipses[0] if ellipses else len(items)
     return [*items[:at], *[slice(None)] * (x.ndim - used), *items[at + 1 :]]
 
@@ -158,8 +174,14 @@ def _int_position(x: Any, dim: int, item: Any) -> Any:
         return item
     place = operator.index(item)
     if isinstance(size, int) and not -size <= place < size:
-        raise ShapeError(error_text("getitem", f"index {place} is out of bounds for dim {dim} of size {size}", {"tensor": x},
-                                    rule=f"{-size} <= index < {size}"))  # fmt: skip
+        raise ShapeError(
+            error_text(
+                "getitem",
+                f"index {place} is out of bounds for dim {dim} of size {size}",
+                {"tensor": x},
+                rule=f"{-size} <= index < {size}",
+            )
+        )
     return place + size if place < 0 else place
 
 
@@ -173,7 +195,9 @@ def _slice_range(x: Any, dim: int, item: slice) -> Range:
         count = len(range(start, stop, step))
         return Range(start if count else 0, count, step)
     if item.step not in (None, 1):
-        raise TypeError(f"slice with step {item.step} of a symbolic dim or with symbolic bounds; only step 1 is possible")
+        raise TypeError(
+            f"slice with step {item.step} of a symbolic dim or with symbolic bounds; only step 1 is possible"
+        )
     start = 0 if item.start is None else item.start
     stop = size if item.stop is None else item.stop
     start, stop = (b + size if isinstance(b, int) and b < 0 else b for b in (start, stop))
@@ -182,6 +206,7 @@ def _slice_range(x: Any, dim: int, item: slice) -> Range:
 
 def _bad_item(item: Any, size: Any) -> str:
     return error_text(
-        "getitem", f"index {item!r} of type {type(item).__name__} for a dim of size {size}",
+        "getitem",
+        f"index {item!r} of type {type(item).__name__} for a dim of size {size}",
         rule="an index is an int, slice, None, Ellipsis, list of ints, integer tensor or bool mask",
-    )  # fmt: skip
+    )

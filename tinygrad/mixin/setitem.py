@@ -1,10 +1,10 @@
 """``x[...] = v``: writes in place.
 
 In:   a tensor, an index expression, a value.
-Out:  AFTER(storage, STORE(view, value)) for ints and slices, AFTER(storage, STORE(INDEX(storage, positions), value)) for index
-      arrays; every tensor that shows the storage is re-pointed at it.
-Why:  a write is refused while a computation that has not run yet reads the storage: it would see the new value if it ran
-      later. A value without storage is no hazard, whoever has read it has the node of the old value.
+Out:  AFTER(storage, STORE(view, value)) for ints and slices, AFTER(storage, STORE(INDEX(storage, positions), value))
+      for index arrays; every tensor that shows the storage is re-pointed at it.
+Why:  a write is refused while a computation that has not run yet reads the storage: it would see the new value if it
+      ran later. A value without storage is no hazard, whoever has read it has the node of the old value.
 """
 
 from __future__ import annotations
@@ -28,8 +28,14 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
     if not hasattr(x, "assign"):
         raise TypeError("setitem: a node is immutable; write to a Tensor")
     if x.dtype in dtypes.weaks:
-        raise DTypeError(error_text("setitem", f"cannot setitem on a weak dtype, {x.dtype}, it has no storage", {"tensor": x},
-                                    hint="cast to a concrete dtype first"))  # fmt: skip
+        raise DTypeError(
+            error_text(
+                "setitem",
+                f"cannot setitem on a weak dtype, {x.dtype}, it has no storage",
+                {"tensor": x},
+                hint="cast to a concrete dtype first",
+            )
+        )
     if _is_plain_mask(x, indices) and _fills_mask(x, indices, v):
         kept = indices.reshape((*indices.shape, *(1,) * (x.ndim - indices.ndim)))
         _refuse_other_uses(x, v)
@@ -40,8 +46,14 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
     value = _value(x, v, shape)
     if str(x.device).startswith("DISK"):
         if found.arrays:
-            raise RuntimeError(error_text("setitem", "advanced indexing on DISK is not supported", {"tensor": x},
-                                          hint="write slices, or load the file with .to(None)"))  # fmt: skip
+            raise RuntimeError(
+                error_text(
+                    "setitem",
+                    "advanced indexing on DISK is not supported",
+                    {"tensor": x},
+                    hint="write slices, or load the file with .to(None)",
+                )
+            )
         x._select(found).assign(value)
         return
     if 0 in shape:
@@ -72,8 +84,14 @@ def _value(x: Tensor, v: Any, shape: tuple[Any, ...] | None) -> Tensor:
     value = value if hasattr(value, "assign") else x._wrap_uop(value)
     if value.dtype != x.dtype:
         if value.dtype not in dtypes.weaks and hasattr(v, "_uop"):
-            raise DTypeError(error_text("setitem", f"setitem dtype mismatch: {x.dtype} and {value.dtype}",
-                                        {"tensor": x, "value": value}, hint=f"value.cast({x.dtype})"))  # fmt: skip
+            raise DTypeError(
+                error_text(
+                    "setitem",
+                    f"setitem dtype mismatch: {x.dtype} and {value.dtype}",
+                    {"tensor": x, "value": value},
+                    hint=f"value.cast({x.dtype})",
+                )
+            )
         value = value.cast(x.dtype)
     x._check_same_device("setitem", value)
     if shape is None:
@@ -84,8 +102,13 @@ def _value(x: Tensor, v: Any, shape: tuple[Any, ...] | None) -> Tensor:
     try:
         return value._broadcast_to(shape)  # type: ignore[no-any-return]
     except ShapeError:
-        raise ShapeError(error_text("setitem", f"value of shape {value.shape} does not broadcast to the selection {shape}",
-                                    {"tensor": x, "value": value})) from None  # fmt: skip
+        raise ShapeError(
+            error_text(
+                "setitem",
+                f"value of shape {value.shape} does not broadcast to the selection {shape}",
+                {"tensor": x, "value": value},
+            )
+        ) from None
 
 
 def _array_shape(x: Any, found: Selection) -> tuple[Any, ...]:
@@ -174,8 +197,11 @@ def _refuse_other_uses(x: Tensor, v: Any) -> None:
             seen.add(node)
             if node is base:
                 raise RuntimeError(
-                    error_text("setitem", "can't setitem on a tensor with other uses: another tensor that is not computed "
-                               "yet reads it", {"tensor": x, "other": other},
-                               hint="realize the other tensor first, or write to a .clone()")
-                )  # fmt: skip
+                    error_text(
+                        "setitem",
+                        "can't setitem on a tensor with other uses: another tensor that is not computed yet reads it",
+                        {"tensor": x, "other": other},
+                        hint="realize the other tensor first, or write to a .clone()",
+                    )
+                )
             stack.extend(node.src)
