@@ -14,7 +14,7 @@ from typing import Any
 from tinygrad.dtype import dtypes
 from tinygrad.schedule.emit import kernel_ast, storage_of
 from tinygrad.schedule.kernel import Kernel
-from tinygrad.schedule.normalize import Normalized, normalize
+from tinygrad.schedule.normalize import LOCAL, Normalized, normalize
 from tinygrad.schedule.ordering import in_place_hazard, order_kernels
 from tinygrad.schedule.packing import pack_operands
 from tinygrad.schedule.plan import Plan, PlannedCall, load_plan, place_intermediates, save_plan
@@ -103,7 +103,7 @@ def _storages(calls: list[PlannedCall], results: tuple[UOp | None, ...]) -> tupl
     def add(storage: UOp) -> None:
         if isinstance(storage.tag, tuple):
             add(storage.tag[1])
-        if storage.arg.name == "stored":
+        if storage.arg.name in ("stored", LOCAL):
             found[storage] = None
 
     for call in calls:
@@ -173,9 +173,10 @@ def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], dict[UOp, U
     linear, real = _instantiate(plan, given)
     if DEBUG >= 1 and len(linear.src) > 1:
         spent = (time.perf_counter() - start) * 1e3
-        print(f"scheduled {len(linear.src)} kernels and copies in {spent:.2f} ms, key {given.sink.key.hex()[:12]}")  # noqa: T201
+        print(f"scheduled {len(linear.src)} kernels and copies in {spent:.2f} ms, {given.sink.key.hex()[:12]}")  # noqa: T201
     if given.var_vals:  # results keep the values of their sizes
         real |= {new: u for u, new in given.nodes.items() if u.is_bound_var}
+    given_storage = {given.nodes[b] for b in given.buffers}
     becomes: dict[UOp, UOp] = {}
     for root, result in zip(sink.src, plan.results, strict=True):
         if result is not None:
@@ -183,6 +184,6 @@ def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], dict[UOp, U
             if shown is not root:
                 becomes[root] = shown
     for u in given.nodes:
-        if u.op is Ops.AFTER and not u.is_bound_var and u.without_after.op is Ops.BUFFER:
+        if u.op is Ops.AFTER and not u.is_bound_var and given.nodes[u.without_after] in given_storage:
             becomes[u] = u.without_after
     return linear, given.var_vals, becomes
