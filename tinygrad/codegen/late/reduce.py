@@ -106,7 +106,7 @@ def _combine(low: Lowering, acc: _Accumulated, combo: Combo) -> UOp:
         parts = joined + parts[len(parts) & ~1 :]
     total = parts[0]
     if acc.lanes > 1:
-        total = UOp(Ops.REDUCE, dtype, (total,), (acc.op, (0,)))
+        total = UOp(Ops.REDUCE, dtype, (total,), (acc.op, "lanes"))
     return total
 
 
