@@ -7,7 +7,7 @@ Out:  ``OpMixin``. There is no matmul node: a product is a broadcast multiply an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, to_dtype
 from tinygrad.errors import ShapeError, error_text
@@ -22,17 +22,12 @@ from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.gradient import GradientMixin
 from tinygrad.mixin.hashing import HashMixin
 from tinygrad.mixin.index import IndexMixin
+from tinygrad.mixin.join import join
 from tinygrad.mixin.linalg import LinalgMixin
 from tinygrad.mixin.loss import LossMixin
 from tinygrad.mixin.norm import NormMixin
 from tinygrad.mixin.pool import PoolMixin
 from tinygrad.mixin.scan import ScanMixin
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
-
-# A kernel that joins more inputs than this is cut into a tree of kernels, all alike: one is compiled, once.
-JOIN_FAN_IN = 32
 
 
 class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin, LinalgMixin, HashMixin, GradientMixin):
@@ -156,7 +151,7 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
                 error_text("cat", "0-d tensors have no dim to join", {"first": self}, hint="use stack")
             )
         common = least_upper_dtype(*(part.dtype for part in parts))
-        return self._wrap_uop(_join([part._uop.cast(common) for part in parts], dim))
+        return self._wrap_uop(join([part._uop.cast(common) for part in parts], dim))
 
     def stack(self, *args: Self, dim: int = 0) -> Self:
         """Join tensors of one shape along a new dim; also ``Tensor.stack([a, b])``.
@@ -263,29 +258,3 @@ def _check_dot(x: Any, w: Any) -> None:
                     rule="leading sizes are equal or 1",
                 )
             )
-
-
-def _join(parts: list[UOp], dim: int) -> UOp:
-    """Concatenate nodes of one dtype."""
-    parts = [part for part in parts if not (isinstance(part.shape[dim], int) and part.shape[dim] == 0)] or parts[:1]
-    while len(parts) > JOIN_FAN_IN:
-        groups = [parts[i : i + JOIN_FAN_IN] for i in range(0, len(parts), JOIN_FAN_IN)]
-        parts = [_join(group, dim).contiguous() for group in groups]
-    while len(parts) > 1:
-        # Pairs of neighbours, so that an element passes through log(n) selections and not n.
-        pairs = [_join_pair(a, b, dim) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-        parts = pairs + parts[len(pairs) * 2 :]
-    return parts[0]
-
-
-def _join_pair(a: UOp, b: UOp, dim: int) -> UOp:
-    before: list[Any] = [None] * a.ndim
-    after: list[Any] = [None] * a.ndim
-    after[dim], before[dim] = (0, b.shape[dim]), (a.shape[dim], 0)
-    left, right = a.pad(after), b.pad(before)
-    if dtypes.is_int(a.dtype):
-        return left + right
-    if a.dtype == dtypes.bool:
-        return left | right
-    # Not a sum: -0.0 + 0.0 is 0.0. The mask is the padding itself, so it is index arithmetic and never memory.
-    return a.const_like(True, dtypes.bool).pad(after).where(left, right)

@@ -285,7 +285,7 @@ def _sort_by_merging(key: UOp) -> UOp:
 
 
 def _merged_places(key: UOp, run: int) -> UOp:
-    """Return where each element of sorted runs goes when neighbouring runs are merged: a binary search in the other run."""
+    """Return where each element goes when neighbouring runs are merged: a binary search in the other run."""
     size = key.shape[-1]
     at = type(key).arange(size, dtype=dtypes.int32)
     number, own = at // run, at % run
