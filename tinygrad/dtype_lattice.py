@@ -98,6 +98,10 @@ class DType:
     def __reduce__(self) -> tuple[Any, ...]:
         return DType, (self.priority, self.bitsize, self.name, self.fmt, self.full_name, self.kind)
 
+    def __setstate__(self, state: Any) -> None:
+        # Dtypes are shared by the whole process: a pickle that names one must not be able to change it.
+        raise TypeError(f"{self!r} cannot be changed")
+
     def __copy__(self) -> DType:
         return self
 
