@@ -7,10 +7,14 @@ Why:  two steps of a training loop build the same normalised node, so the second
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from typing import Final
 
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp
+
+LOCAL: Final = "local"
 
 
 @dataclass
@@ -39,11 +43,15 @@ def normalize(sink: UOp) -> Normalized:
     new: dict[UOp, UOp] = {}
     found: list[UOp] = []
     var_vals: dict[str, int] = {}
+    outside = sink.toposort(enter_calls=False)
+    locals_ = itertools.count()
     for u in sink.toposort():
         if u.op is Ops.BUFFER and u.arg.device is not None:  # scratch memory of kernels has no device
-            arg = ParamArg(len(found), u.dtype, u.arg.shape, u.arg.device, name="given")
-            new[u] = UOp(Ops.BUFFER, u.dtype, (), arg)
-            found.append(u)
+            # What only the body of a FUNCTION knows is storage of this one run, like any intermediate result.
+            name, slot = ("given", len(found)) if u in outside else (LOCAL, next(locals_))
+            new[u] = UOp(Ops.BUFFER, u.dtype, (), ParamArg(slot, u.dtype, u.arg.shape, u.arg.device, name=name))
+            if name != LOCAL:
+                found.append(u)
             continue
         src = tuple([new[s] for s in u.src])
         if u.op is Ops.AFTER and u.is_bound_var:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.dtype import dtypes
+from tinygrad.schedule.normalize import LOCAL
 from tinygrad.schedule.memory import lifetimes, plan_arenas
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, UOp
@@ -64,7 +65,7 @@ def place_intermediates(calls: Sequence[PlannedCall], kept: Collection[UOp]) -> 
         return storage
 
     held = {owner(k) for k in kept}
-    uses = [{o for a in call.args if (o := owner(a)).arg.name == "stored" and o not in held} for call in calls]
+    uses = [{o for a in call.args if (o := owner(a)).arg.name in ("stored", LOCAL) and o not in held} for call in calls]
     blocks = lifetimes(uses, lambda s: max(s.arg.shape[0] * s.dtype.itemsize, 1))
     return plan_arenas(blocks, lambda s: s.arg.device)
 

@@ -227,6 +227,8 @@ class Rangeify:
         kernel = KernelContext(u, ranges)
         self.stored[u] = kernel
         self.contexts[u] = {}
+        if any(isinstance(size, int) and size == 0 for size in shape):
+            return  # nothing is read for no elements
         if u.op is not Ops.STORE:
             self.hand_down(kernel, (u, ranges, None))
             return
