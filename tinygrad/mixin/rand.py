@@ -2,9 +2,8 @@
 
 In:   shapes, dtypes, and one key and counter per device.
 Out:  tensors whose numbers are fixed at the moment they are made, whatever is computed first.
-Why:  the state of a device is four words in memory, [next counter, counter of the last call], advanced by a store in
-      every call; so the replay of a JIT, which only repeats kernels, draws new numbers. A call reads the state through
-      a copy of its own, and no later call may advance the state before that copy is made.
+Why:  the state of a device is a counter in memory, advanced by a store in every call; so the replay of a JIT, which
+      only repeats kernels, draws new numbers. A call reads the counter through a copy of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import argfix, ceildiv, prod
 from tinygrad.mixin.op import OpMixin
-from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
@@ -38,30 +36,23 @@ class _DeviceState:
 
         digest = int.from_bytes(hashlib.sha256(number.to_bytes(4, "big")).digest(), "big")
         self.key = (digest & 0xFFFFFFFF, seed & 0xFFFFFFFF)
-        self.counter: Tensor = Tensor.full((4,), 0, dtype=dtypes.uint32, device=device)
+        self.counter: Tensor = Tensor.full((1,), 0, dtype=dtypes.uint64, device=device)
         self.last: Tensor | None = None
         self.device = device
         _storage.add(self.counter.uop.buf_uop)
 
     def draw(self, words: int) -> Tensor:
-        """Advance the counter by ``words`` and return the key (two words) for the numbers of this call."""
+        """Advance the counter by ``words`` and return the key (one uint64) for the numbers of this call."""
         from tinygrad.tensor import Tensor
 
-        pending = self.last is not None and self.last.uop.base.op is not Ops.BUFFER
-        # While the last copy is not made yet, its value is what is advanced: it has to read the state first.
-        source = self.last if pending and self.last is not None else self.counter
-        now = source.shrink([(0, 2)])
-        low, high = now.shrink([(0, 1)]), now.shrink([(1, 2)])
-        more_low, more_high = words & 0xFFFFFFFF, words >> 32
-        new_low = low + more_low
-        new_high = high + more_high + (new_low < low).cast(dtypes.uint32)
-        self.counter.assign(new_low.cat(new_high, low, high))
-        copy = Tensor.empty(4, dtype=dtypes.uint32, device=self.device)
+        copy = Tensor.empty(2, dtype=dtypes.uint64, device=self.device)
         _storage.add(copy.uop.buf_uop)
-        at = self.counter.shrink([(2, 4)])
-        copy.assign(self.counter.shrink([(0, 2)]).cat(_threefry_words(_key_node(self.key), at.uop, at)))
+        now = self.counter._broadcast_to((2,))
+        copy.assign(Tensor.arange(2).eq(0).where(now, now._wrap_uop(now.uop.threefry(_key_node(self.key)))))
+        # What is advanced is the copy: so no later call can advance the counter before this copy is made.
+        self.counter.assign(copy.shrink([(0, 1)]) + words)
         self.last = copy
-        return copy.shrink([(2, 4)])
+        return copy.shrink([(1, 2)])
 
 
 class _Generator:
@@ -108,20 +99,13 @@ def _joined(words: UOp) -> UOp:
     return low | (high << 32)
 
 
-def _threefry_words(key: UOp, counter: UOp, like: Any) -> Any:
-    """Return the two words of the block at ``counter`` (two words) under ``key`` (uint64)."""
-    block = _joined(counter).threefry(key._broadcast_to((1,)))
-    low, high = block.cast(dtypes.uint32), (block >> 32).cast(dtypes.uint32)
-    return like._wrap_uop(low.cat(high))
-
-
-def _words(key: UOp, count: int, first: int = 0) -> UOp:
-    """Return ``count`` words: block i makes word i of the first half and word i of the second."""
+def _words(key: UOp, count: int) -> UOp:
+    """Return ``count`` words under a key of shape (1,): block i makes word i of each half."""
     from tinygrad.uop.ops import UOp
 
     half = ceildiv(count, 2)
     index = UOp.arange(half, dtype=dtypes.uint64)
-    block = (index | ((index + half) << 32)).threefry(_joined(key)._broadcast_to((half,)))
+    block = (index | ((index + half) << 32)).threefry(key._broadcast_to((half,)))
     low, high = block.cast(dtypes.uint32), (block >> 32).cast(dtypes.uint32)
     return low.cat(high).shrink_to(count)
 
@@ -169,14 +153,9 @@ class RandMixin(OpMixin):
             counter: Two uint32 words (low, high), advanced by the chunks of a request above 2**32 - 1 words.
             num: Number of words.
         """
-        parts, at = [], counter._uop
+        parts, at = [], _joined(counter._uop)
         for start in range(0, max(num, 1), MAX_WORDS):
-            count = min(num - start, MAX_WORDS)
-            if start:
-                low = at.shrink([(0, 1)]) + (MAX_WORDS & 0xFFFFFFFF)
-                at = low.cat(at.shrink([(1, 2)]) + (low < at.shrink([(0, 1)])).cast(dtypes.uint32))
-            new_key = _threefry_words(_joined(key._uop), at, key)._uop
-            parts.append(_words(new_key, count))
+            parts.append(_words((at + start).threefry(_joined(key._uop)), min(num - start, MAX_WORDS)))
         return key._wrap_uop(parts[0].cat(*parts[1:]) if len(parts) > 1 else parts[0])
 
     @classmethod
