@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.contraction import optimize_contraction
+from tinygrad.codegen.opt.divided import split_divided_ranges
 from tinygrad.codegen.opt.reduce import optimize_loops
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.simplify import merge_ranges
@@ -61,5 +62,9 @@ def automatic(sink: UOp, renderer: Renderer) -> Schedule:
     schedule = Schedule(merge_ranges(sink), renderer)
     kernel = Kernel(schedule.sink, schedule.mask, schedule.original)
     if not optimize_contraction(schedule, kernel):
+        split = split_divided_ranges(schedule.sink)
+        if split is not schedule.sink:
+            schedule = Schedule(split, renderer)
+            kernel = Kernel(schedule.sink, schedule.mask, schedule.original)
         optimize_loops(schedule, kernel)
     return schedule
