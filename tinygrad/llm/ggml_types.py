@@ -87,8 +87,8 @@ def _fields(x: Tensor, size: int, bits: int) -> Tensor:
 
     (blocks, bytes) -> (blocks, bytes * 8 / bits).
     """
-    fields: Tensor = x.reshape(x.shape[0], -1, 1, size) >> _shifts(8 // bits, bits, 1)
-    return (fields & (2**bits - 1)).reshape(x.shape[0], -1)
+    fields: Tensor = (x.reshape(x.shape[0], -1, 1, size) >> _shifts(8 // bits, bits, 1)) & (2**bits - 1)
+    return fields.reshape(x.shape[0], -1)
 
 
 def _bits(x: Tensor) -> Tensor:
