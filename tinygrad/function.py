@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text
@@ -120,7 +120,7 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
         functools.update_wrapper(self, fxn)
 
     def __get__(self, obj: Any, objtype: Any = None) -> Any:
-        return self if obj is None else functools.partial(self.__call__, obj)  # type: ignore[arg-type]
+        return self if obj is None else functools.partial(self.__call__, obj)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Trace the function on these arguments and return its result as the result of one call node.
@@ -171,10 +171,6 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
             )
 
 
-@overload
-def function(fxn: Callable[P, R], **options: Any) -> _function[P, R]: ...
-@overload
-def function(fxn: None = None, **options: Any) -> Callable[[Callable[P, R]], _function[P, R]]: ...
 def function(
     fxn: Callable[..., Any] | None = None,
     *,

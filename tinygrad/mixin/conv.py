@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 Pair = tuple[int, int]
+Sizes = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class ConvSpec:
         return replace(self, stride=(1,) * self.dims)
 
 
-def _windows(x: UOp, kernel: tuple[int, ...], spec: ConvSpec) -> UOp:
+def _windows(x: UOp, kernel: Sizes, spec: ConvSpec) -> UOp:
     """Return x (N, C, *spatial) padded and cut into windows (N, C, *out, *kernel)."""
     padded = x.pad(((0, 0), (0, 0), *spec.padding))
     if all(k == 1 for k in kernel) and all(s == 1 for s in spec.stride):
@@ -75,7 +76,7 @@ def _conv_body(x: UOp, w: UOp, spec: ConvSpec) -> UOp:
     return contract(left, right, 1 + dims, spec.accumulator).reshape(batch, G * cout, *out).cast(x.dtype)
 
 
-def _weight_gradient_body(x: UOp, grad: UOp, spec: ConvSpec, kernel: tuple[int, ...]) -> UOp:
+def _weight_gradient_body(x: UOp, grad: UOp, spec: ConvSpec, kernel: Sizes) -> UOp:
     G, dims = spec.groups, spec.dims
     windows = _windows(x, kernel, spec)
     batch, out = windows.shape[0], windows.shape[2 : 2 + dims]
@@ -92,7 +93,7 @@ def convolve(x: UOp, w: UOp, spec: ConvSpec) -> UOp:
     return composite(lambda a, b: _conv_body(a, b, spec), (x, w), ConvGradient(spec, x.shape[2:], w.shape[2:]), "conv")
 
 
-def convolve_weight_gradient(x: UOp, grad: UOp, spec: ConvSpec, kernel: tuple[int, ...]) -> UOp:
+def convolve_weight_gradient(x: UOp, grad: UOp, spec: ConvSpec, kernel: Sizes) -> UOp:
     """Return the gradient of the weight: x correlated with the gradient of the output."""
     gradient = WeightGradientGradient(spec, x.shape[2:], kernel)
     return composite(
@@ -119,10 +120,10 @@ def spread(x: UOp, stride: tuple[int, ...]) -> UOp:
     return joined.shrink_to((*lead, *(max(n * s - s + 1, 0) for n, s in zip(sizes, stride, strict=True))))
 
 
-def convolve_input_gradient(grad: UOp, w: UOp, spec: ConvSpec, size: tuple[int, ...]) -> UOp:
+def convolve_input_gradient(grad: UOp, w: UOp, spec: ConvSpec, size: Sizes) -> UOp:
     """Return the gradient of the input, of spatial ``size``: the spread gradient convolved with the flipped weight."""
     apart = spread(grad, spec.stride)
-    padding = []
+    padding: list[Any] = []
     for n, there, k, d, (before, _) in zip(
         size, apart.shape[2:], w.shape[2:], spec.dilation, spec.padding, strict=True
     ):
@@ -136,8 +137,8 @@ class ConvGradient:
     """Gradient function of ``convolve``."""
 
     spec: ConvSpec
-    size: tuple[int, ...]
-    kernel: tuple[int, ...]
+    size: Sizes
+    kernel: Sizes
 
     def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, UOp]:
         """Return the gradients of input and weight."""
@@ -153,8 +154,8 @@ class WeightGradientGradient:
     """Gradient function of ``convolve_weight_gradient``, which is linear in both operands too."""
 
     spec: ConvSpec
-    size: tuple[int, ...]
-    kernel: tuple[int, ...]
+    size: Sizes
+    kernel: Sizes
 
     def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, UOp]:
         """Return the gradients of the input and of the output gradient; ``grad`` has the shape of the weight."""
@@ -266,9 +267,18 @@ class ConvMixin(ReduceMixin):
         )
         return self._with_bias(self._wrap_uop(convolve_input_gradient(x, w, spec, size).cast(result)), bias)
 
-    def image_conv2d(self, weight: Self, bias: Self | None = None, *args: Any, **kwargs: Any) -> Self:
+    def image_conv2d(
+        self,
+        weight: Self,
+        bias: Self | None = None,
+        groups: int = 1,
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dtype: DTypeLike | None = None,
+    ) -> Self:
         """Convolve as ``conv2d`` does; there is one layout."""
-        return self.conv2d(weight, bias, *args, **kwargs)
+        return self.conv2d(weight, bias, groups, stride, dilation, padding, dtype)
 
     def _with_bias(self, y: Self, bias: Self | None) -> Self:
         return y if bias is None else y + bias.reshape(1, -1, *(1,) * (y.ndim - 2))

@@ -104,7 +104,7 @@ def stores_are_dear(like: UOp, rows: Any, places: Any) -> bool:
     return min(rows, places) <= FEW
 
 
-def zeros(count: int, dtype: DType) -> UOp:
+def zeros(count: Any, dtype: DType) -> UOp:
     """Return a constant 1-d node."""
     from tinygrad.uop.ops import UOp
 
@@ -141,12 +141,12 @@ class GatherAlongGradient:
         return store_at(zeros(total, grad.dtype), positions_along(index, n), grad, add=True).reshape(x.shape), None
 
 
-def positions_along(index: UOp, n: int) -> UOp:
+def positions_along(index: UOp, n: Any) -> UOp:
     """Return positions in the flat (*batch, n) of an index (*batch, m) into the last dim; -1 where it is no column."""
     batch = index.shape[:-1]
     at = index.cast(position_dtype(prod(batch) * n))
     row = _iota(prod(batch), at.dtype).reshape((*batch, 1))
-    return ((at > -1) & (at < n)).where(row * n + at, -1)
+    return ((at > -1) & (at < n)).where(row * n + at, -1)  # type: ignore[no-any-return]
 
 
 # ---- indexed stores ------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def store_at(base: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
         kind = least_upper_dtype(kind, dtypes.float32)
     device = next((x.device for x in (values, positions, base) if x.device is not None), None)
     # Storage of its own for every call: two calls with equal operands must not write to the same place.
-    storage = UOp.new_buffer(canonicalize_device(device), base.shape[0], kind)
+    storage = UOp.new_buffer(str(canonicalize_device(device)), int(base.shape[0]), kind)
     written = composite(
         lambda b, p, v: _store_body(b, p, v, storage, add),
         (base.cast(kind), settled_positions(positions), settled(values.cast(kind))),

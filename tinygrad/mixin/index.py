@@ -142,7 +142,8 @@ class IndexMixin(MaskMixin):
 
     def _index_literal(self, values: Sequence[Any], literals: dict[int, list[int]]) -> Self:
         """Return nested lists of ints or bools as an index tensor."""
-        shape, level = [], [values]
+        shape: list[int] = []
+        level: list[Any] = [values]
         while level and all(isinstance(v, (list, tuple)) for v in level):
             if len({len(v) for v in level}) != 1:
                 raise ShapeError(error_text("getitem", f"index list {values!r} is ragged", rule="rows of one length"))
@@ -224,7 +225,8 @@ class IndexMixin(MaskMixin):
             return indices[0], sizes
         shape = _broadcast_indices(self, [array for _, array in found.arrays])
         kind = position_dtype(prod(sizes))
-        rows, inside = None, None
+        rows: Any = None
+        inside: Any = None
         for index, size in zip(indices, sizes, strict=True):
             valid = (index > -1) & (index < size)
             rows = index.cast(kind) if rows is None else rows * size + index.cast(kind)
@@ -330,7 +332,7 @@ class IndexMixin(MaskMixin):
 
     def _scatter_source(self, name: str, axis: int, index: Self, src: Any) -> Self:
         if not hasattr(src, "_uop"):
-            return index.const_like(src, self.dtype)  # type: ignore[no-any-return]
+            return index.const_like(src, self.dtype)
         self._check_same_device(name, src)
         if src.dtype != self.dtype and src.dtype not in dtypes.weaks:
             raise DTypeError(
@@ -421,7 +423,7 @@ def _to_last(ndim: int, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return order, tuple(order.index(i) for i in range(ndim))
 
 
-def _pad_batch(index: UOp, batch: tuple[int, ...]) -> UOp:
+def _pad_batch(index: UOp, batch: tuple[Any, ...]) -> UOp:
     """Grow the leading dims of an index to ``batch`` with entries that write nothing."""
     pads = (*((0, n - m) for n, m in zip(batch, index.shape[:-1], strict=True)), (0, 0))
     return index.pad(pads, value=-1)

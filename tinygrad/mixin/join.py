@@ -82,7 +82,7 @@ class JoinGradient:
     """Gradient function of a concatenation along ``dim`` of parts of these sizes."""
 
     dim: int
-    sizes: tuple[int, ...]
+    sizes: tuple[Any, ...]
 
     def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, ...]:
         """Return the slice of each part."""

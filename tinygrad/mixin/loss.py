@@ -179,7 +179,7 @@ class LossMixin(ReduceMixin):
         """Return the binary cross-entropy of probabilities; each logarithm is at least -100, as in torch."""
         Y = Y if dtypes.is_float(Y.dtype) else Y.cast(self.dtype)
         log_p, log_q = self.log().maximum(-100.0), (1 - self).log().maximum(-100.0)
-        return (-Y * log_p - (1 - Y) * log_q)._do_reduction(reduction)  # type: ignore[no-any-return]
+        return (-Y * log_p - (1 - Y) * log_q)._do_reduction(reduction)
 
     def binary_crossentropy_logits(
         self, Y: Self, reduction: ReductionStr = "mean", pos_weight: Self | None = None
@@ -194,7 +194,7 @@ class LossMixin(ReduceMixin):
         Y = Y if dtypes.is_float(Y.dtype) else Y.cast(self.dtype)
         positive, negative = self.logsigmoid(), (-self).logsigmoid()
         weighted = Y * positive if pos_weight is None else pos_weight * Y * positive
-        return (-weighted - (1 - Y) * negative)._do_reduction(reduction)  # type: ignore[no-any-return]
+        return (-weighted - (1 - Y) * negative)._do_reduction(reduction)
 
 
 def _check_smoothing(name: str, value: Any) -> None:

@@ -47,7 +47,7 @@ class MaskMixin(ReduceMixin):
 
     def _true_places(self) -> Self:
         """Return for each element of a 1-d mask its number among the True ones, -1 where it is False."""
-        return self.where(self.cast(dtypes.int32).cumsum(0) - 1, -1).cast(dtypes.int32)  # type: ignore[attr-defined, no-any-return]
+        return self.where(self.cast(dtypes.int32).cumsum(0) - 1, -1).cast(dtypes.int32)  # type: ignore[attr-defined]
 
     def _compress(self, mask: Self, size: int, fill_value: Any) -> Self:
         """Return the elements of 1-d self where the 1-d mask is True, cut or filled to ``size``."""
@@ -76,7 +76,7 @@ class MaskMixin(ReduceMixin):
             >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
             [1, 3]
         """
-        chosen = mask if hasattr(mask, "_uop") else self._index_item(mask, {})
+        chosen = mask if hasattr(mask, "_uop") else self._index_item(mask, {})  # type: ignore[attr-defined]
         if chosen.dtype != dtypes.bool:
             raise DTypeError(
                 error_text("masked_select", f"mask is {chosen.dtype}", {"mask": chosen}, rule="a mask is bool")

@@ -139,7 +139,7 @@ class NormMixin(ReduceMixin):
         e = (scores - largest.eq(-math.inf).where(0.0, largest)).exp()
         total = e.sum(axis=-1, keepdim=True)
         weights = e / total.eq(0).where(1.0, total)
-        return weights.cast(self.dtype).dropout(dropout_p).matmul(value).cast(self.dtype)
+        return weights.cast(self.dtype).dropout(dropout_p).matmul(value).cast(self.dtype)  # type: ignore[no-any-return]
 
 
 def _share_heads(x: Any, heads: int) -> Any:

@@ -109,7 +109,7 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         from tinygrad.mixin.einsum import einsum
 
         tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
-        return tensors[0]._wrap_uop(
+        return tensors[0]._wrap_uop(  # type: ignore[no-any-return]
             einsum(formula, [t._uop for t in tensors], None if dtype is None else to_dtype(dtype))
         )
 
@@ -163,7 +163,7 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
             >>> Tensor([1, 2]).stack(Tensor([3, 4]), dim=1).tolist()
             [[1, 3], [2, 4]]
         """
-        parts: list[Self] = [*self, *args] if isinstance(self, (list, tuple)) else [self, *args]
+        parts: list[Self] = [*self, *args] if isinstance(self, (list, tuple)) else [self, *args]  # type: ignore[redundant-expr]
         for part in parts[1:]:
             if part.ndim != parts[0].ndim or any(map(sizes_differ, parts[0].shape, part.shape)):
                 raise CompositeShapeError(
@@ -183,7 +183,7 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         if self.ndim < 2:
             raise ShapeError(error_text(name, f"{self.ndim} dims", {"tensor": self}, rule="at least 2 dims"))
         rows, cols = self.shape[-2:]
-        return type(self).arange(cols) < type(self).arange(rows).reshape(rows, 1) + limit
+        return type(self).arange(cols) < type(self).arange(rows).reshape(rows, 1) + limit  # type: ignore[no-any-return]
 
     def triu(self, diagonal: Any = 0) -> Self:
         """Return the upper triangle, from ``diagonal`` places right of the main diagonal on; 0 elsewhere."""

@@ -107,7 +107,8 @@ def _words(key: UOp, count: int) -> UOp:
     index = UOp.arange(half, dtype=dtypes.uint64)
     block = (index | ((index + half) << 32)).threefry(key._broadcast_to((half,)))
     low, high = block.cast(dtypes.uint32), (block >> 32).cast(dtypes.uint32)
-    return low.cat(high).shrink_to(count)
+    words: UOp = low.cat(high).shrink_to(count)
+    return words
 
 
 def _unit_floats(bits: UOp, dtype: DType) -> UOp:
@@ -116,7 +117,8 @@ def _unit_floats(bits: UOp, dtype: DType) -> UOp:
     width = dtype.itemsize * 8
     word = _UINTS[dtype.itemsize]
     bias = (1 << (width - 2 - mantissa)) - (0 if dtype in dtypes.fp8_fnuz else 1)
-    return ((bits >> (width - mantissa)) | bits.const_like(bias << mantissa, word)).bitcast(dtype) - 1
+    top: UOp = (bits >> (width - mantissa)) | bits.const_like(bias << mantissa, word)
+    return top.bitcast(dtype) - 1
 
 
 def _checked_shape(name: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
@@ -163,7 +165,8 @@ class RandMixin(OpMixin):
         """Return uint32 words that no other call on this device gets."""
         if not hasattr(cls, "realize"):
             raise NotImplementedError("rand: a node has no random state; use random_bits with a key and a counter")
-        state, parts, left = _generator.state(device), [], words
+        state, left = _generator.state(device), words
+        parts: list[UOp] = []
         while left > 0 or not parts:
             count = min(left, MAX_WORDS)
             parts.append(_words(state.draw(count).uop, count))
@@ -233,7 +236,7 @@ class RandMixin(OpMixin):
                 )
             kwargs.pop("device", None)
             made = make(*self.shape, dtype=dtype, device=self.device[0], **kwargs)
-            return made.shard(self.device, self._uop.axis)  # type: ignore[no-any-return]
+            return made.shard(self.device, getattr(self._uop, "axis", None))  # type: ignore[no-any-return]
         return make(*self.shape, dtype=dtype, device=kwargs.pop("device", None) or self.device, **kwargs)  # type: ignore[no-any-return]
 
     @classmethod
@@ -285,7 +288,7 @@ class RandMixin(OpMixin):
             ValueError: ``low >= high``.
         """
         kind = to_dtype(dtype)
-        if not isinstance(low, int) or not isinstance(high, int):
+        if not all(isinstance(bound, int) for bound in (low, high)):
             raise TypeError(f"randint: bounds must be ints, got low={low!r} and high={high!r}")
         if not dtypes.is_int(kind):
             raise TypeError(f"randint: dtype must be an integer dtype, got {kind}")
@@ -330,7 +333,8 @@ class RandMixin(OpMixin):
     def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
         """Return uniform numbers in [-1, 1), divided by the root of their number."""
         sizes = _checked_shape("scaled_uniform", shape)
-        return cls.uniform(*sizes, low=-1.0, high=1.0, **kwargs) * prod(sizes) ** -0.5
+        scale: float = prod(sizes) ** -0.5
+        return cls.uniform(*sizes, low=-1.0, high=1.0, **kwargs) * scale
 
     @classmethod
     def glorot_uniform(cls, *shape: Any, **kwargs: Any) -> Self:

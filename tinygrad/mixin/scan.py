@@ -60,7 +60,7 @@ def _scan_last(x: UOp, inner: Callable[[UOp], UOp], join: Callable[[UOp, UOp], U
     return join(shifted, within).reshape((*batch, blocks * BLOCK)).shrink_to((*batch, n))
 
 
-def _up_to(n: int) -> UOp:
+def _up_to(n: Any) -> UOp:
     """Return the (n, n) mask whose row i is True up to column i."""
     from tinygrad.uop.ops import UOp
 
