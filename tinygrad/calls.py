@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.errors import error_text
 from tinygrad.live import point
 from tinygrad.reading import ReadMixin
 from tinygrad.uop import Ops
@@ -69,6 +70,25 @@ class CallMixin(ReadMixin):
         return [
             self._wrap_uop(u) for u in UOp.custom_kernel(self._uop, *(t._uop for t in lst), fxn=fxn, grad_fxn=grad_fxn)
         ]
+
+    def decode_hevc_frame(
+        self, frame_pos: UOp, shape: tuple[int, ...], state: Self, ref_frames: list[Self] | None = None
+    ) -> Self:
+        """Decode one chunk of an HEVC video held in self into a frame, on a device that has a decoder.
+
+        Args:
+            frame_pos: Bound Variable: the position of the frame in the ring of decoded frames.
+            shape: Of the decoded frame.
+            state: State of the decoder.
+            ref_frames: Frames that this one refers to.
+
+        Raises:
+            AssertionError: ``frame_pos`` is not a bound Variable.
+            NotImplementedError: The device has no decoder.
+        """
+        if not (isinstance(frame_pos, UOp) and frame_pos.is_bound_var):
+            raise AssertionError(error_text("decode_hevc_frame", f"frame_pos is {frame_pos!r}", rule="a bound Variable"))
+        raise NotImplementedError(error_text("decode_hevc_frame", f"device {self.device} has no video decoder", {"chunk": self}))
 
     def callify(self, *lst: Self) -> Self:
         """Turn the pending graph of self and ``lst`` into one call node without running it; returns self."""

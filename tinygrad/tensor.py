@@ -17,6 +17,8 @@ from tinygrad.device import Device, canonicalize_device
 from tinygrad.dtype import (
     DType,
     DTypeLike,
+    _from_np_dtype,
+    _to_np_dtype,
     dtypes,
     least_upper_dtype,
     strong_dtype,
@@ -45,7 +47,10 @@ from tinygrad.uop.ops import UOp
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Buffer", "Device", "Tensor", "UOp", "Variable", "_fromnp", "all_tensors", "dtypes", "is_numpy_ndarray"]
+__all__ = [
+    "Buffer", "Device", "Ops", "Tensor", "UOp", "Variable", "_from_np_dtype", "_fromnp", "_to_np_dtype", "all_tensors", "dtypes",
+    "is_numpy_ndarray",
+]  # fmt: skip
 
 Variable = UOp
 _apply_map_to_tensors = apply_map_to_tensors

@@ -24,7 +24,9 @@ def turned(x: np.ndarray) -> np.ndarray:
 
 
 def assert_orthogonal(q: np.ndarray, atol: float = 2e-6) -> None:
-    np.testing.assert_allclose(turned(q) @ q, np.broadcast_to(np.eye(q.shape[-1]), (*q.shape[:-2], *[q.shape[-1]] * 2)), atol=atol)
+    np.testing.assert_allclose(
+        turned(q) @ q, np.broadcast_to(np.eye(q.shape[-1]), (*q.shape[:-2], *[q.shape[-1]] * 2)), atol=atol
+    )
 
 
 def read(*tensors: Tensor) -> list[np.ndarray]:
@@ -122,10 +124,12 @@ def test_newton_schulz() -> None:
         wanted.append(x)
     found = Tensor(a).newton_schulz(4, (2, -1.5, 0.5))
     np.testing.assert_allclose(found.numpy(), wanted, atol=2e-6)
-    np.testing.assert_allclose(Tensor(turned(a).copy()).newton_schulz(4, (2, -1.5, 0.5)).numpy(), turned(np.array(wanted)), atol=2e-6)
+    np.testing.assert_allclose(
+        Tensor(turned(a).copy()).newton_schulz(4, (2, -1.5, 0.5)).numpy(), turned(np.array(wanted)), atol=2e-6
+    )
 
 
-# ---- gradients: of functions that do not depend on the signs of the factors --------------------------------------------------
+# ---- gradients: of functions that do not depend on the signs of the factors ------------------------------------------
 
 
 def signed_qr(x: Any, qr: Callable[..., Any], k: int) -> tuple[Any, Any]:
@@ -164,7 +168,7 @@ def test_gradient_of_the_inverse() -> None:
     np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), atol=1e-5)
 
 
-# ---- storage, errors -----------------------------------------------------------------------------------------------------------
+# ---- storage, errors -------------------------------------------------------------------------------------------------
 
 
 def test_results_keep_their_values() -> None:

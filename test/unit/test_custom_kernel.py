@@ -28,7 +28,7 @@ def floats(*shape: int) -> np.ndarray:
     return RNG.uniform(-2, 2, size=shape).astype(np.float32)
 
 
-# ---- kernels -------------------------------------------------------------------------------------------------------------
+# ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
 def add(out: UOp, a: UOp, b: UOp) -> UOp:
@@ -95,7 +95,7 @@ def test_index_arity_is_checked() -> None:
         UOp.placeholder((4, 4), dtypes.float, 0).index(*[UOp.range(2, i) for i in range(3)])
 
 
-# ---- order ---------------------------------------------------------------------------------------------------------------
+# ---- order -----------------------------------------------------------------------------------------------------------
 
 
 def test_running_sum_needs_the_order_of_the_loop() -> None:
@@ -131,7 +131,9 @@ def test_insertion_of_the_smallest_in_nested_loops() -> None:
         now = x.after(i, j)
         left, right = now[i], now[j]
         swap = (i < j) & (right < left)
-        wrote = UOp.group(now[i].store(swap.where(right, left)), now[j].store((i < j).where(swap.where(left, right), right)))
+        wrote = UOp.group(
+            now[i].store(swap.where(right, left)), now[j].store((i < j).where(swap.where(left, right), right))
+        )
         return wrote.end(i, j).sink(arg=info("sort", opts_to_apply=()))
 
     out = Tensor(a).clone().custom_kernel(fxn=sort)[0]
@@ -166,7 +168,7 @@ def test_two_outputs() -> None:
     np.testing.assert_allclose(low.numpy(), a - 1, rtol=1e-6)
 
 
-# ---- memory --------------------------------------------------------------------------------------------------------------
+# ---- memory ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("addrspace", [AddrSpace.REG, AddrSpace.LOCAL])
@@ -206,15 +208,15 @@ def test_index_read_from_memory() -> None:
     np.testing.assert_array_equal(out.numpy(), a[at])
 
 
-# ---- grids ---------------------------------------------------------------------------------------------------------------
+# ---- grids -----------------------------------------------------------------------------------------------------------
 
 
 def test_global_and_local_ranges() -> None:
     a = floats(4, 8)
 
     def scale(out: UOp, x: UOp) -> UOp:
-        g, l = UOp.range(4, 0, AxisType.GLOBAL), UOp.range(8, 1, AxisType.LOCAL)
-        return out[g, l].store(x[g, l] * 3).end(g, l).sink(arg=info("scale", opts_to_apply=()))
+        g, i = UOp.range(4, 0, AxisType.GLOBAL), UOp.range(8, 1, AxisType.LOCAL)
+        return out[g, i].store(x[g, i] * 3).end(g, i).sink(arg=info("scale", opts_to_apply=()))
 
     out = Tensor.empty(4, 8).custom_kernel(Tensor(a), fxn=scale)[0]
     np.testing.assert_allclose(out.numpy(), a * 3, rtol=1e-6)
@@ -224,14 +226,14 @@ def test_hardware_indices() -> None:
     a = floats(4, 8)
 
     def scale(out: UOp, x: UOp) -> UOp:
-        g, l = UOp.special(4, "gidx0"), UOp.special(8, "lidx0")
-        return out[g, l].store(x[g, l] * 3).sink(arg=info("scale"))
+        g, i = UOp.special(4, "gidx0"), UOp.special(8, "lidx0")
+        return out[g, i].store(x[g, i] * 3).sink(arg=info("scale"))
 
     out = Tensor.empty(4, 8).custom_kernel(Tensor(a), fxn=scale)[0]
     np.testing.assert_allclose(out.numpy(), a * 3, rtol=1e-6)
 
 
-# ---- calls ---------------------------------------------------------------------------------------------------------------
+# ---- calls -----------------------------------------------------------------------------------------------------------
 
 
 def test_inside_a_jit() -> None:
@@ -276,7 +278,7 @@ def test_gradient_without_function() -> None:
         out.sum().backward()
 
 
-# ---- errors --------------------------------------------------------------------------------------------------------------
+# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
 def test_open_loops_are_refused() -> None:

@@ -1,7 +1,7 @@
 """Grid indices of hand-written kernels, brought to what the target has.
 
 In:   a kernel SINK whose author used GLOBAL and LOCAL ranges, or SPECIAL hardware indices.
-Out:  the same kernel: on a target with a grid, ranges carry their hardware names; on one without, all of them are loops.
+Out:  the same kernel: with a grid, ranges carry their hardware names; on a target without one, all of them are loops.
 Why:  a kernel written for a GPU should run on a CPU too, where a grid is nothing but loops around it.
 """
 
@@ -45,7 +45,9 @@ def place_grid(sink: UOp, renderer: Renderer) -> UOp:
     if any(u.op is Ops.BARRIER for u in sink.toposort()):
         raise RuntimeError(f"kernel {sink.arg.name}: it has a barrier, and {renderer.target.device} has no work-groups")
     first = 1 + max((u.arg[0] for u in sink.toposort() if u.op is Ops.RANGE), default=-1)
-    loops = {u: UOp.range(u.src[0], first + i, dtype=u.dtype) for i, u in enumerate(sorted(specials, key=lambda u: u.arg))}
+    loops = {
+        u: UOp.range(u.src[0], first + i, dtype=u.dtype) for i, u in enumerate(sorted(specials, key=lambda u: u.arg))
+    }
     loops |= {r: r.replace(arg=(r.arg[0], AxisType.LOOP)) for r in ranges}
     made = rebuild(sink, loops)
     # Nobody closes a grid: what runs once per work item is closed here, as one body, so that it stays in order.

@@ -2,8 +2,8 @@
 
 In:   bytes along the last dim.
 Out:  digests, equal to those of hashlib.
-Why:  the permutation is one kernel written by hand, with the 25 words of the state in registers. As tensor operations it
-      would be 24 rounds of kernels for every block of the message.
+Why:  the permutation is one kernel written by hand, with the 25 words of the state in registers. As tensor operations
+      it would be 24 rounds of kernels for every block of the message.
 """
 
 from __future__ import annotations
@@ -127,14 +127,16 @@ class HashMixin(_Base):
         if rate % 8 or not 0 < rate < _STATE_BYTES:
             raise ValueError(f"keccak: rate {rate}; expected a multiple of 8 between 8 and {_STATE_BYTES - 8}")
         if self.ndim == 0 or not all_int(self.shape):
-            raise ValueError(error_text("keccak", f"shape {self.shape}", {"tensor": self}, "at least one dim, static sizes"))
+            raise ValueError(
+                error_text("keccak", f"shape {self.shape}", {"tensor": self}, "at least one dim, static sizes")
+            )
         return self._wrap_uop(_sponge(_as_bytes(self._uop), rate, domain))
 
     def hash(self) -> Self:
         """Return 16 bytes that identify the content: a tree of shake_128 digests.
 
-        The bytes are padded with zeros to whole MiB. Each MiB is cut into blocks of 4096 bytes, and becomes the digest of
-        its blocks' digests; the digests of all MiB are treated in the same way until there is a single one.
+        The bytes are padded with zeros to whole MiB. Each MiB is cut into blocks of 4096 bytes, and becomes the digest
+        of its blocks' digests; the digests of all MiB are treated in the same way until there is a single one.
 
         Raises:
             AssertionError: The size is symbolic.
@@ -173,9 +175,9 @@ def _sponge(data: UOp, rate: int, domain: int) -> UOp:
     if batch == 0:
         return UOp.empty(*lead, size, dtype=dtypes.uint8, device=device)
     blocks = length // rate + 1
-    # Padding: the domain byte right after the message, and the top bit of the last byte of its block (maybe the same byte).
+    # Padding: the domain byte right after the message, and the top bit of the last byte of its block, maybe the same.
     at = UOp.arange(blocks * rate)
-    padding = at.eq(length).where(UOp.const(domain, dtypes.uint8), 0) ^ at.eq(blocks * rate - 1).where(UOp.const(128, dtypes.uint8), 0)
+    padding = at.eq(length).where(domain, 0) ^ at.eq(blocks * rate - 1).where(0x80, 0)
     padded = data.reshape((batch, length)).pad_to((batch, blocks * rate)) ^ padding.cast(dtypes.uint8)
     words = padded.contiguous().bitcast(dtypes.uint64).reshape((batch, blocks, rate // 8))
     constants = CreationMixin._frompy(_round_constants(), dtypes.uint64, device)

@@ -31,11 +31,11 @@ class LinalgMixin(_Base):
     __slots__ = ()
 
     def qr(self) -> tuple[Self, Self]:
-        """Return Q and R with ``Q @ R == self``: Q orthogonal and square, R upper triangular; by Householder reflections.
+        """Return Q, orthogonal and square, and R, upper triangular, with ``Q @ R == self``; by Householder reflections.
 
         Returns:
-            Q of shape (..., m, m) and R of shape (..., m, n), for ``self`` of shape (..., m, n). Integers give the default
-            float. The gradient is that of the first min(m, n) columns of Q.
+            Q of shape (..., m, m) and R of shape (..., m, n), for ``self`` of shape (..., m, n). Integers give the
+            default float. The gradient is that of the first min(m, n) columns of Q. Realize both together.
 
         Raises:
             ShapeError: Fewer than two dims, or symbolic ones.
@@ -57,8 +57,9 @@ class LinalgMixin(_Base):
             full_matrices: U and V are square; else they have min(m, n) columns.
 
         Returns:
-            U (..., m, m), S (..., min(m, n)) in descending order and V^T (..., n, n), for ``self`` of shape (..., m, n).
-            The gradient is that of the first min(m, n) columns of U and V; it needs different singular values.
+            U (..., m, m), S (..., min(m, n)) in descending order and V^T (..., n, n), for ``self`` of (..., m, n).
+            The gradient is that of the first min(m, n) columns of U and V, and needs different singular values.
+            Realize the three together: each one alone repeats the rotations.
 
         Raises:
             ShapeError: Fewer than two dims, or symbolic ones.
@@ -83,8 +84,10 @@ class LinalgMixin(_Base):
             [[0.5, 0.0], [0.0, 0.25]]
         """
         if self.ndim >= 2 and self.shape[-1] is not self.shape[-2] and self.shape[-1] != self.shape[-2]:
-            raise CompositeShapeError(error_text("inverse", f"the matrices are {self.shape[-2]} x {self.shape[-1]}", {"tensor": self},
-                                                 "square matrices"))  # fmt: skip
+            sizes = f"{self.shape[-2]} x {self.shape[-1]}"
+            raise CompositeShapeError(
+                error_text("inverse", f"the matrices are {sizes}", {"tensor": self}, "square matrices")
+            )
         (inverse,) = _apply(self, "inverse", _inverse_body, _inverse_gradient)
         return self._wrap_uop(inverse)
 
@@ -102,26 +105,28 @@ class LinalgMixin(_Base):
             ShapeError: Fewer than two dims.
         """
         if self.ndim < 2:
-            raise CompositeShapeError(error_text("newton_schulz", f"{self.ndim} dims", {"tensor": self}, "at least 2 dims"))
-        norm = self.square().sum(axis=(-2, -1), keepdim=True).sqrt()
-        x = self / (norm + eps)
+            raise CompositeShapeError(
+                error_text("newton_schulz", f"{self.ndim} dims", {"tensor": self}, "at least 2 dims")
+            )
+        x: Any = self
+        x = x / (x.square().sum(axis=(-2, -1), keepdim=True).sqrt() + eps)
         rows, columns = x.max_shape[-2:]
         x = x.transpose(-2, -1) if rows > columns else x  # X X^T is the smaller of the two products then
         for _ in range(steps):
-            gram = x.matmul(x.transpose(-2, -1))  # type: ignore[attr-defined]
+            gram = x.matmul(x.transpose(-2, -1))
             power, total = x, x * params[0]
             for coefficient in params[1:]:
                 power = gram.matmul(power)
                 total = total + power * coefficient
             x = total
-        return x.transpose(-2, -1) if rows > columns else x
+        return x.transpose(-2, -1) if rows > columns else x  # type: ignore[no-any-return]
 
 
-# ---- what the decompositions share -----------------------------------------------------------------------------------------
+# ---- what the decompositions share -----------------------------------------------------------------------------------
 
 
 def _apply(x: Any, name: str, body: Callable[[UOp], tuple[UOp, ...]], grad_fxn: Callable[..., Any]) -> list[UOp]:
-    """Return the results of ``body`` on the matrices (batch, m, n), as results of one node with a gradient of its own."""
+    """Return the results of ``body`` on the matrices (batch, m, n): those of one node with a gradient of its own."""
     from tinygrad.uop.ops import UOp
 
     if x.ndim < 2 or not all_int(x.shape):
@@ -136,7 +141,7 @@ def _apply(x: Any, name: str, body: Callable[[UOp], tuple[UOp, ...]], grad_fxn: 
 
 
 def _scaled(a: UOp) -> tuple[UOp, UOp]:
-    """Return the matrices divided by their largest element, and that element: squares then neither overflow nor vanish."""
+    """Return the matrices divided by their largest element, so that squares neither overflow nor vanish; and it."""
     largest = a.abs().max(axis=(1, 2), keepdim=True)
     largest = (largest > 0).where(largest, 1)
     return a / largest, largest
@@ -155,7 +160,8 @@ def _storage(like: UOp, *sizes: int, value: UOp | None = None) -> UOp:
     from tinygrad.uop.ops import UOp
 
     shape = (like.shape[0], *sizes)
-    buffer = UOp.new_buffer(canonicalize_device(like.device), prod(shape), like.dtype)
+    device = canonicalize_device(like.device)
+    buffer = UOp.new_buffer(device, prod(shape), like.dtype)  # type: ignore[arg-type]
     stored = buffer if value is None else buffer.after(buffer.store(value.reshape((prod(shape),))))
     return stored.reshape(shape)
 
@@ -173,15 +179,15 @@ def _is_empty(a: UOp) -> bool:
     return 0 in a.shape
 
 
-# ---- QR --------------------------------------------------------------------------------------------------------------------
+# ---- QR --------------------------------------------------------------------------------------------------------------
 
 
 def _reflected(columns: UOp, wanted: int) -> tuple[UOp, UOp]:
-    """Return ``wanted`` columns of Q, and the columns of R, of matrices given by their columns (batch, n, m)."""
+    """Return ``wanted`` columns of Q, and those of R, of matrices given by their columns (batch, n, m)."""
     from tinygrad.mixin.linalg_kernels import householder
     from tinygrad.uop.ops import UOp
 
-    _, n, m = columns.shape
+    _, n, m = columns.max_shape
     steps = min(m, n)
     q, r = _columns_of_identity(columns, wanted, m), _storage(columns, n, m, value=columns)
     scratch = _storage(columns, steps, m), _storage(columns, steps)
@@ -190,7 +196,7 @@ def _reflected(columns: UOp, wanted: int) -> tuple[UOp, UOp]:
 
 
 def _qr_body(a: UOp) -> tuple[UOp, UOp]:
-    batch, m, n = a.shape
+    _, m, n = a.max_shape
     if _is_empty(a):
         return _columns_of_identity(a, m, m), _storage(a, m, n)
     a, scale = _scaled(a)
@@ -204,12 +210,12 @@ def _qr_gradient(grad_q: UOp, grad_r: UOp, call: UOp) -> tuple[UOp]:
     Source: Walter, Lehmann and Lamour, "On Evaluating Higher-Order Derivatives of the QR Decomposition", 2012.
     """
     a, q, r = call.src[1], call.gettuple(0), call.gettuple(1)
-    _, m, n = a.shape
+    _, m, n = a.max_shape
     if _is_empty(a):
         return (a.const_like(0),)
     k = min(m, n)
     q, grad_q = (x.shrink_to((None, None, k)) for x in (q, grad_q))
-    left, right = r.shrink((None, (0, k), (0, k))), r.shrink((None, (0, k), (k, n)))
+    left = r.shrink((None, (0, k), (0, k)))
     grad_left, grad_right = grad_r.shrink((None, (0, k), (0, k))), grad_r.shrink((None, (0, k), (k, n)))
     # The columns beyond the square part are Q^T times theirs: they pass their gradient on to Q.
     rest = a.shrink((None, None, (k, n)))
@@ -220,7 +226,7 @@ def _qr_gradient(grad_q: UOp, grad_r: UOp, call: UOp) -> tuple[UOp]:
     return (grad_square.cat(_product(q, grad_right), dim=2) if n > k else grad_square,)
 
 
-# ---- SVD -------------------------------------------------------------------------------------------------------------------
+# ---- SVD -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -231,7 +237,7 @@ class _SvdBody:
 
     def __call__(self, a: UOp) -> tuple[UOp, UOp, UOp]:
         """Return U, S, V^T."""
-        _, m, n = a.shape
+        _, m, n = a.max_shape
         if _is_empty(a):
             rows, columns = (m, n) if self.full else (min(m, n),) * 2
             u, vt = _columns_of_identity(a, m, rows), _columns_of_identity(a, columns, n)
@@ -244,13 +250,15 @@ class _SvdBody:
         return _transposed(short), s * scale.reshape((-1, 1)), long
 
     def _tall(self, columns: UOp) -> tuple[UOp, UOp, UOp]:
-        """Return the columns of U, S, and the columns of V, of matrices (m >= n) given by their columns (batch, n, m)."""
+        """Return the columns of U, S, and the columns of V, of tall matrices given by their columns (batch, n, m)."""
         from tinygrad.mixin.linalg_kernels import jacobi
         from tinygrad.uop.ops import UOp
 
-        _, n, m = columns.shape
-        w, v = UOp.custom_kernel(_storage(columns, n, m, value=columns), _columns_of_identity(columns, n, n), fxn=jacobi)
-        # The rotations leave the columns sorted; those that are rounding errors count as no longer than what precedes them.
+        _, n, m = columns.max_shape
+        w, v = UOp.custom_kernel(
+            _storage(columns, n, m, value=columns), _columns_of_identity(columns, n, n), fxn=jacobi
+        )
+        # The rotations leave the columns sorted, but those that are rounding errors.
         s, _ = w.square().sum(axis=2).sqrt().cummin(axis=1)
         # The columns of U S are orthogonal: their QR decomposition divides them by their lengths, up to a sign, and
         # completes them to a basis, also where a length is 0.
@@ -268,7 +276,7 @@ def _svd_gradient(grad_u: UOp, grad_s: UOp, grad_vt: UOp, call: UOp) -> tuple[UO
     from tinygrad.uop.ops import UOp
 
     a = call.src[1]
-    k = min(a.shape[1:])
+    k = min(a.max_shape[1:])
     if _is_empty(a):
         return (a.const_like(0),)
     u, grad_u = (x.shrink_to((None, None, k)) for x in (call.gettuple(0), grad_u))
@@ -287,14 +295,14 @@ def _svd_gradient(grad_u: UOp, grad_s: UOp, grad_vt: UOp, call: UOp) -> tuple[UO
     return (total + _product(u / s, _transposed(grad_v - _product(v, along_v))) if a.shape[2] > k else total,)
 
 
-# ---- inverse ---------------------------------------------------------------------------------------------------------------
+# ---- inverse ---------------------------------------------------------------------------------------------------------
 
 
 def _inverse_body(a: UOp) -> tuple[UOp]:
     from tinygrad.mixin.linalg_kernels import gauss_jordan
     from tinygrad.uop.ops import UOp
 
-    n = a.shape[1]
+    n = a.max_shape[1]
     if _is_empty(a):
         return (_storage(a, n, n),)
     identity = UOp.eye(n, dtype=a.dtype).expand(a.shape)

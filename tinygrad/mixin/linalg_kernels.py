@@ -46,8 +46,8 @@ def _absolute(x: UOp) -> UOp:
 def householder(q: UOp, r: UOp, reflectors: UOp, factors: UOp) -> UOp:
     """Return the kernel of the QR decomposition.
 
-    Step k reflects the columns so that column k is 0 below the diagonal: H = 1 - factor * v v^T. Then the reflections are
-    applied to the columns of ``q`` in reverse order.
+    Step k reflects the columns so that column k is 0 below the diagonal: H = 1 - factor * v v^T. Then the reflections
+    are applied to the columns of ``q`` in reverse order.
 
     Args:
         q: (batch, columns, m), the leading columns of the identity; becomes those of Q.
@@ -58,12 +58,13 @@ def householder(q: UOp, r: UOp, reflectors: UOp, factors: UOp) -> UOp:
     from tinygrad.uop.ops import UOp
 
     loop = _ranges()
-    batch, columns, m = q.shape
-    n, steps = r.shape[1], reflectors.shape[1]
+    batch, columns, m = q.max_shape
+    n, steps = r.max_shape[1], reflectors.max_shape[1]
     b, k = loop(batch, AxisType.GLOBAL), loop(steps)
     now = r.after(k)
 
-    # v is the column below the diagonal, its first entry moved away from 0 by the norm. |v|^2 / 2 = norm * (norm + |head|)
+    # v is the column below the diagonal, its first entry moved away from 0 by the norm:
+    # |v|^2 / 2 = norm * (norm + |head|)
     norm = _sum(lambda i: (i < k).where(0, now[b, k, i] * now[b, k, i]), loop(m, AxisType.REDUCE)).sqrt()
     head = now[b, k, k]
     half_square = norm * (norm + _absolute(head))
@@ -101,7 +102,7 @@ def jacobi(w: UOp, v: UOp) -> UOp:
     from tinygrad.uop.ops import UOp
 
     loop = _ranges()
-    batch, n, m = w.shape
+    batch, n, m = w.max_shape
     dtype = w.dtype
     b = loop(batch, AxisType.GLOBAL)
     active = UOp.placeholder((1,), dtypes.int32, 0, AddrSpace.REG)
@@ -172,7 +173,7 @@ def gauss_jordan(a: UOp) -> UOp:
     from tinygrad.uop.ops import UOp
 
     loop = _ranges()
-    batch, n, width = a.shape
+    batch, n, width = a.max_shape
     b, k = loop(batch, AxisType.GLOBAL), loop(n)
     now = a.after(k)
 

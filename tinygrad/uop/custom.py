@@ -1,8 +1,8 @@
 """Kernels written by hand as nodes of the tensor graph.
 
-In:   tensor nodes, and a function from placeholders (kernel storage of their shapes) to a kernel: a SINK with KernelInfo,
-      or a PROGRAM.
-Out:  the same nodes as they are after the kernel: AFTER(storage, CALL(kernel, nodes...)), seen through the views they had.
+In:   tensor nodes, and a function from placeholders (kernel storage of their shapes) to a kernel: a SINK with
+      KernelInfo, or a PROGRAM.
+Out:  the same nodes as they are after the kernel: AFTER(storage, CALL(kernel, nodes...)), seen through the same views.
 """
 
 from __future__ import annotations
@@ -31,16 +31,26 @@ def custom_kernel(
     """
     for u in nodes:
         if not all_int(u.shape):
-            raise AssertionError(error_text("custom_kernel", "a shape is symbolic", {"argument": u}, hint="shrink or pad to a static shape"))
+            raise AssertionError(
+                error_text(
+                    "custom_kernel", "a shape is symbolic", {"argument": u}, hint="shrink or pad to a static shape"
+                )
+            )
     device = next((u.device for u in nodes if u.device is not None), None)
     stored = [_stored(u, device) for u in nodes]
     kernel = fxn(*_placeholders(stored))
     if getattr(kernel, "op", None) not in (Ops.SINK, Ops.PROGRAM):
         found = getattr(kernel, "op", type(kernel).__name__)
-        raise RuntimeError(error_text("custom_kernel", f"fxn returned {found}", rule="a SINK (with KernelInfo) or a PROGRAM",
-                                      hint="end the kernel with .sink(arg=KernelInfo(name=...))"))  # fmt: skip
+        raise RuntimeError(
+            error_text(
+                "custom_kernel",
+                f"fxn returned {found}",
+                rule="a SINK (with KernelInfo) or a PROGRAM",
+                hint="end the kernel with .sink(arg=KernelInfo(name=...))",
+            )
+        )
     call = kernel.call(*stored, grad_fxn=grad_fxn)
-    return [_after(u, call) for u in stored]
+    return [view_after(u, call) for u in stored]
 
 
 def _placeholders(stored: Sequence[UOp]) -> list[UOp]:
@@ -64,13 +74,13 @@ def _stored(u: UOp, device: Any) -> UOp:
     return storage.after(storage.store(value.reshape((prod(u.shape),)))).reshape(u.shape)
 
 
-def _after(u: UOp, call: UOp) -> UOp:
-    """Return a view of storage as the same view of the storage after the call."""
+def view_after(u: UOp, effect: UOp) -> UOp:
+    """Return a view of storage as the same view of the storage after an effect."""
     chain: list[UOp] = []
     while u.op in GroupOp.Movement:
         chain.append(u)
         u = u.src[0]
-    made = u.after(call)
+    made = u.after(effect)
     for node in reversed(chain):
         made = made._mop(node.op, node.marg)
     return made

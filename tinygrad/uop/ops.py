@@ -275,6 +275,12 @@ class UOp(IntegerMethods, RandMixin):
         value = _py_const(value)
         return UOp(Ops.CONST, dtypes.from_py(value) if dtype is None else dtype, (), value)
 
+    @staticmethod
+    def cconst(value: Any, dtype: DType | str) -> UOp:
+        """Return a literal as it stands in finished programs: a CAST of the weak constant."""
+        dtype = to_dtype(dtype)
+        return UOp(Ops.CAST, dtype, (UOp.const(value),), dtype)
+
     def const_like(self, value: Any, dtype: DType | None = None) -> UOp:
         """Return a constant of this node's dtype (or the given one), broadcast to its shape."""
         made = UOp.const(value, self.dtype if dtype is None else dtype)
@@ -771,6 +777,22 @@ class UOp(IntegerMethods, RandMixin):
             raise RuntimeError(f"copy to {device}: weak dtype {self.dtype} has no storage; cast to a concrete dtype")
         return UOp(Ops.COPY, self.dtype, (self,), device)
 
+    def clone(self, device: str | None = None) -> UOp:
+        """Return fresh storage, on ``device`` if given, that holds this value."""
+        from tinygrad.uop.custom import view_after
+
+        where = device or self.device
+        value = self.cast(strong_dtype(self.dtype))
+        value = value if value.device in (None, where) else value.copy_to_device(where)  # type: ignore[arg-type]
+        storage = value.empty_like(device=where)
+        return view_after(storage, storage.store(value))
+
+    def data(self) -> Any:
+        """A node has no data; a Tensor around it has."""
+        raise NotImplementedError("data: a node has no data of its own; use Tensor(node).data()")
+
+    item = data
+
     def gettuple(self, i: int) -> UOp:
         """Return result ``i`` of a FUNCTION or TUPLE."""
         if self.op not in (Ops.FUNCTION, Ops.TUPLE):
@@ -802,6 +824,13 @@ class UOp(IntegerMethods, RandMixin):
         from tinygrad.uop.custom import custom_kernel
 
         return custom_kernel(srcs, fxn, grad_fxn)
+
+    @staticmethod
+    def wmma(
+        a: UOp, b: UOp, acc: UOp, dims: tuple[int, int, int], device: str, threads: int, tc_upcast_axes: Any = None
+    ) -> UOp:
+        """Return the multiply-add of a matrix unit on fragments: a @ b + acc."""
+        return UOp(Ops.WMMA, acc.dtype, (a, b, acc), (dims, a.dtype, device, threads, tc_upcast_axes))
 
     @staticmethod
     def custom_function(name: str, *src: UOp) -> UOp:

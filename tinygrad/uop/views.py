@@ -70,8 +70,8 @@ def _shrink_offset(node: UOp) -> int | None:
 def kernel_index(u: UOp, idx: tuple[UOp, ...], gate: UOp | None) -> UOp:
     """Return the INDEX of element ``idx`` of kernel storage that is seen through movement nodes and AFTERs.
 
-    The flat index is written at once: a kernel has no movement nodes. A reshaped view leaves its shape in the tag, so that
-    ``set`` can return the storage in that shape.
+    The flat index is written at once: a kernel has no movement nodes. A reshaped view leaves its shape in the tag, so
+    that ``set`` can return the storage in that shape.
 
     Raises:
         ShapeError: The number of indices is not that of the dims.
