@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tinygrad import Context, Tensor, TinyJit, Variable, dtypes
+from tinygrad import Context, Device, Tensor, TinyJit, Variable, dtypes
+from tinygrad.codegen import to_program
 from tinygrad.dtype import AddrSpace
 from tinygrad.uop.ops import AxisType, KernelInfo, Ops, UOp
 
@@ -231,6 +232,30 @@ def test_hardware_indices() -> None:
 
     out = Tensor.empty(4, 8).custom_kernel(Tensor(a), fxn=scale)[0]
     np.testing.assert_allclose(out.numpy(), a * 3, rtol=1e-6)
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+
+def double(out: UOp, x: UOp) -> UOp:
+    i = UOp.range(4, 0)
+    return out[i].store(x[i] + x[i]).end(i).sink(arg=info("double"))
+
+
+def test_program_with_its_own_source(device: str) -> None:
+    renderer = Device[device].renderer
+    placeholders = [UOp.placeholder((4,), dtypes.float, slot) for slot in range(2)]
+    made = to_program(double(*placeholders), renderer)
+    for kept in ({Ops.SINK}, {Ops.SINK, Ops.LINEAR, Ops.SOURCE}, {Ops.SINK, Ops.LINEAR, Ops.SOURCE, Ops.BINARY}):
+        program = made.replace(src=tuple(u for u in made.src if u.op in kept))
+        out = Tensor.empty(4).custom_kernel(Tensor([1.0, 2, 3, 4]), fxn=lambda *_, program=program: program)[0]
+        assert out.tolist() == [2.0, 4.0, 6.0, 8.0]
+
+
+def test_source_needs_launch_information(device: str) -> None:
+    program = UOp(Ops.PROGRAM, dtypes.void, (UOp(Ops.SOURCE, dtypes.void, (), "nothing"),))
+    with pytest.raises(RuntimeError, match="needs a ProgramInfo"):
+        to_program(program, Device[device].renderer)
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------

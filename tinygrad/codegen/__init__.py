@@ -146,6 +146,19 @@ def finish_program(sink: UOp, linear: list[UOp], renderer: Renderer) -> UOp:
     return UOp(Ops.PROGRAM, dtypes.void, src, program_info(linear, sink.arg, renderer))
 
 
+def complete_program(program: UOp, renderer: Renderer) -> UOp:
+    """Return a PROGRAM with what it lacks: the binary of its own source, or everything from its kernel."""
+    parts = {u.op: u for u in program.src}
+    if Ops.BINARY in parts:
+        return program
+    if Ops.SOURCE not in parts:
+        return to_program(parts[Ops.SINK], renderer)
+    if not isinstance(program.arg, ProgramInfo):
+        raise RuntimeError("to_program: a PROGRAM with its own SOURCE needs a ProgramInfo that says how it is launched")
+    binary = UOp(Ops.BINARY, dtypes.uint8, (), renderer.compiler.compile_cached(parts[Ops.SOURCE].arg))
+    return program.replace(src=(*program.src, binary))
+
+
 def to_program(ast: UOp, renderer: Renderer) -> UOp:
     """Return the compiled program of a kernel, from the cache if it was compiled in this process.
 
@@ -161,7 +174,7 @@ def to_program(ast: UOp, renderer: Renderer) -> UOp:
     from tinygrad.middleware import cache_token
 
     if ast.op is Ops.PROGRAM:
-        return ast
+        return complete_program(ast, renderer)
     switches = tuple(v.value for v in (NOOPT, BEAM, TRANSCENDENTAL, EMULATED_DTYPES))
     key = (ast, type(renderer), str(renderer.target), cache_token(), switches)
     found = to_program_cache.get(key)
