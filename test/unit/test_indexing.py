@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad import Tensor, dtypes
+from tinygrad import Context, Tensor, dtypes
 
 I1, I2, I3 = np.array([0, 2, 1, -1, 2]), np.array([[0], [1]]), np.array([1, 0])
 S = slice
@@ -135,6 +135,18 @@ def test_index_tensor_out_of_bounds_reads_zero_and_writes_nothing() -> None:
     assert x[Tensor([0, 3, -1, -4])].tolist() == [1.0, 0.0, 3.0, 0.0]
     x[Tensor([1, 7])] = Tensor([5.0, 6.0])
     assert x.tolist() == [1.0, 5.0, 3.0]
+
+
+def test_check_bounds_names_the_position() -> None:
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    with Context(CHECK_BOUNDS=1):
+        assert x[Tensor([1, -2])].tolist() == [[3.0, 4.0], [1.0, 2.0]]
+        with pytest.raises(IndexError, match=r"index 7 at position \(2,\) is out of bounds for a dim of size 2"):
+            x[Tensor([0, 1, 7])]
+        with pytest.raises(IndexError, match=r"index -1 at position \(0, 1\)"):
+            x.gather(1, Tensor([[0, -1]]))
+        with pytest.raises(IndexError, match="out of bounds"):
+            x[Tensor([2])] = 0.0
 
 
 def test_index_dtypes() -> None:

@@ -8,11 +8,12 @@ Out:  views for ints and slices; one indexed load for all index arrays together;
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import DTypeError, ShapeError, error_text
-from tinygrad.helpers import flatten, prod
+from tinygrad.helpers import ALLOW_DEVICE_USAGE, CHECK_BOUNDS, flatten, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.gather import (
     as_index,
@@ -102,7 +103,31 @@ class IndexMixin(MaskMixin):
                         rule=f"{-size} <= index < {size}",
                     )
                 )
+            self._check_bounds("getitem", array, -size if isinstance(size, int) else 0, size)
         return found
+
+    def _check_bounds(self, name: str, index: Any, lowest: int, size: Any) -> None:
+        """With CHECK_BOUNDS=1, look at an index tensor now.
+
+        Raises:
+            ShapeError: An entry is below ``lowest`` or not below ``size``.
+        """
+        recording = getattr(sys.modules.get("tinygrad.engine.capturing"), "capturing", None)
+        if not CHECK_BOUNDS or not ALLOW_DEVICE_USAGE or not hasattr(index, "tolist") or recording:
+            return  # off, or while only graph is built: in a traced function, on nodes, during a JIT capture
+        wrong = (index < lowest) | (index.cast(dtypes.int64) >= size)
+        if not wrong.any().item():
+            return
+        place = tuple(wrong.nonzero().tolist()[0])
+        value = index.flatten().masked_select(wrong.flatten()).tolist()[0]
+        raise ShapeError(
+            error_text(
+                name,
+                f"index {value} at position {place} is out of bounds for a dim of size {size}",
+                {"tensor": self, "index": index},
+                rule=f"{lowest} <= index < {size}",
+            )
+        )
 
     def _index_item(self, item: Any, literals: dict[int, list[int]]) -> Any:
         """Return lists and arrays as index tensors (their ints noted in ``literals``), and everything else checked."""
@@ -266,6 +291,7 @@ class IndexMixin(MaskMixin):
                     rule="index.shape[i] <= self.shape[i] for i != dim",
                 )
             )
+        self._check_bounds(name, index, 0, self.shape[axis] if self.ndim else 1)
         return axis
 
     def gather(self, dim: int, index: Self) -> Self:
