@@ -166,6 +166,11 @@ class Lowering:
             above = max((self.ranges[i] for i in self.bits_of(outer)), key=lambda r: depth.get(r, 0), default=None)
             for r in loops:
                 if r not in parent:
+                    around = above
+                    while around is not None and around is not r:
+                        around = parent.get(around)
+                    if around is r:
+                        raise RuntimeError(f"lower: loop {r.arg} would have to run inside itself; its stores do not nest")
                     parent[r] = above
                     depth[r] = 1 + (depth.get(above, 0) if above is not None else 0)
                 above = r
@@ -362,7 +367,7 @@ class Lowering:
         if self.copies(u):
             raise RuntimeError(f"lower: END leaves copies of ranges {self.copies(u)} open")
         closed = UOp.group(*body)
-        for r in reversed(u.src[1:]):
+        for r in sorted(u.src[1:], key=lambda r: -self.depth.get(r, 0)):  # innermost first
             if self.is_loop(r):
                 self.evaluate(r)
                 closed = UOp(Ops.END, dtypes.void, (closed, self.vals[r][()]))

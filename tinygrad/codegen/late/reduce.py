@@ -114,7 +114,7 @@ def lower_reduces(low: Lowering, nodes: list[UOp]) -> None:
     """Lower REDUCEs over the same ranges into one loop nest."""
     ranges = nodes[0].src[1:]
     unroll = low.bits_of(sum(1 << low.bit[r] for r in ranges) & low.copy_bits)
-    loops = [low.evaluate(r)[()] for r in ranges if low.is_loop(r)]
+    loops = [low.evaluate(r)[()] for r in sorted(ranges, key=lambda r: low.depth.get(r, 0)) if low.is_loop(r)]
     group = [_Accumulated(low, node, unroll) for node in nodes]
     if loops:
         outer = tuple(low.evaluate(low.ranges[i])[()] for i in low.bits_of(_outer_bits(low, nodes)))

@@ -22,7 +22,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 FMA_LATENCY = 4  # cycles until a result can be added to again; two pipes make 8 chains the least
-CHAIN = 4096  # terms of one float sum before blocks are summed on their own
+CHAIN = 1024  # terms of one float sum before blocks are summed on their own
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
 
 

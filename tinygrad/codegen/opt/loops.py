@@ -14,7 +14,7 @@ from tinygrad.uop.ops import UOp
 
 THREAD_WORK = 1 << 17  # instructions below which waking threads costs more than it saves
 THREAD_PIECES = 64  # iterations of the parallel loop that leave nobody waiting for long
-MAX_CHAIN = 1024  # float additions in one chain before blocks are summed on their own
+MAX_CHAIN = 128  # float additions in one chain before blocks are summed on their own
 
 
 def position(schedule: Schedule, r: UOp, kinds: frozenset[AxisType]) -> int | None:
@@ -140,6 +140,8 @@ def _block(schedule: Schedule, loops: list[Axis], longest: int) -> None:
             best = wanted
         if best < a.size:
             schedule.apply(Opt(OptOps.BLOCK, at, best))
+            if a.size > longest:
+                _block(schedule, [a], longest)
         return
 
 

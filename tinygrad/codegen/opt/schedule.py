@@ -232,11 +232,10 @@ class Schedule:
         old, origins = axis.range, self.origins[axis.range]
         outer = self.new_range(-(-size // factor), axis.kind, origins)
         inner = self.new_range(factor, axis.kind, origins)
-        # The largest step that all starts share stays outside, where divisions of the index can see it.
+        # min(outer * factor, size - factor), written so that its bounds and the step that all starts share can be seen
         shared = math.gcd(factor, size - factor)
-        start, last = _alu(Ops.MUL, outer, _index(factor // shared)), _index((size - factor) // shared)
-        clamped = UOp(Ops.WHERE, dtypes.weakint, (_alu(Ops.CMPLT, start, last), start, last))
-        self._become(old, _alu(Ops.ADD, _alu(Ops.MUL, clamped, _index(shared)), inner), (outer, inner))
+        start = _alu(Ops.MAX, _alu(Ops.MUL, outer, _index(-factor // shared)), _index((factor - size) // shared))
+        self._become(old, _alu(Ops.ADD, _alu(Ops.MUL, start, _index(-shared)), inner), (outer, inner))
         axis.range = outer
         self.axes.insert(position + 1, Axis(inner, axis.kind, False))
 
@@ -324,9 +323,12 @@ class Schedule:
         factor = self._factor(opt, axis)
         if factor == axis.size:
             return
-        self._split_inner(position, factor, AxisType.REDUCE)
+        was_outer = axis.range in self.block_outer
+        inner = self._split_inner(position, factor, AxisType.REDUCE)
         self.axes.insert(position + 1, self.axes.pop())
         self.block_outer.add(self.axes[position].range)
+        if was_outer:
+            self.block_outer.add(inner)
 
     def _nolocals(self, opt: Opt) -> None:
         if any(a.kind in (AxisType.LOCAL, AxisType.GROUP_REDUCE) for a in self.axes):
@@ -431,10 +433,12 @@ class Schedule:
             identity = UOp(Ops.CONST, u.dtype, (), identity_element(u.arg[0], u.dtype))
             for g in gates:
                 value = UOp(Ops.WHERE, u.dtype, (g, value, identity))
-        ranges = self._in_order(u.src[1:])
-        last_block = max((i for i, r in enumerate(ranges) if r in self.block_outer), default=-1)
-        inner = UOp(Ops.REDUCE, u.dtype, (value, *ranges[last_block + 1 :]), u.arg)
-        return inner if last_block < 0 else UOp(Ops.REDUCE, u.dtype, (inner, *ranges[: last_block + 1]), u.arg)
+        for r in reversed(ranges := self._in_order(u.src[1:])):
+            if r in self.block_outer:
+                at = ranges.index(r) + 1
+                value = UOp(Ops.REDUCE, u.dtype, (value, *ranges[at:]), u.arg) if ranges[at:] else value
+                ranges = ranges[:at]
+        return UOp(Ops.REDUCE, u.dtype, (value, *ranges), u.arg)
 
     def _is_zero_outside(self, value: UOp, own: int) -> bool:
         """Whether a value is 0 where every load that depends on the ranges ``own`` gives 0."""
