@@ -144,3 +144,23 @@ def test_convolution_windows_become_sums_of_loops() -> None:
     for u in call.src[0].toposort():
         if u.op is Ops.INDEX:
             assert not any(v.op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD) for v in u.src[1].toposort())
+
+
+def test_chained_products_are_not_nested_in_one_another() -> None:
+    # Each product inside the loop of the next would run 8 times as often as it: 8 ** 20 times in all.
+    w, x = storage(8, 8), storage(8)
+    for _ in range(20):
+        x = x.dot(w).relu()
+    calls = kernels(x)
+    assert len(calls) == 20
+    assert len({c.src[0] for c in calls}) == 1, "equal layers compile once"
+
+
+def test_rows_read_one_by_one_run_the_same_kernel() -> None:
+    rows = storage(10, 16)
+    bodies = [kernels(rows[i] + 1)[0].src[0] for i in range(10)]
+    assert len(set(bodies)) == 1
+
+
+def test_a_reduction_with_several_users_is_stored_before_softmax() -> None:
+    assert len(kernels((storage(64, 64).dot(storage(64, 64))).softmax())) == 2

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import dtypes, strong_dtype
 from tinygrad.helpers import prod
 from tinygrad.schedule.fusion import (
     Cost,
@@ -29,6 +29,7 @@ from tinygrad.schedule.gather import Gather, match_gather
 from tinygrad.schedule.indexing import Idxs, apply_movement_op, both, flatten_index, pad_valid, zero
 from tinygrad.schedule.kernel import Kernel, Leaf, StoreNest
 from tinygrad.schedule.prepare import is_stored, numel, runs_kernels
+from tinygrad.schedule.snapshots import is_snapshot
 from tinygrad.schedule.split import contraction_operands, is_contraction
 from tinygrad.uop import AxisType, GroupOp, Ops
 from tinygrad.uop.ops import ParamArg, UOp, identity_element
@@ -48,16 +49,17 @@ class KernelContext:
         self.elements = prod(tuple(r.src[0].vmax for r in self.ranges))
         self.row_reduces = 0
         self.contractions = 0
+        self.nested = False  # whether a reduction runs inside the loop of another one
 
 
 class Rangeify:
     """Builds the kernels of one prepared graph."""
 
-    def __init__(self, sink: UOp, forced: frozenset[UOp] = frozenset()) -> None:
+    def __init__(self, sink: UOp) -> None:
         self.sink = sink
         self.axis_ids = itertools.count()
         self.order = list(sink.toposort(enter_calls=False))
-        self.must: dict[UOp, None] = dict.fromkeys(forced)
+        self.must: dict[UOp, None] = {}
         self.stored: dict[UOp, KernelContext] = {}
         self.contexts: dict[UOp, dict[tuple[KernelContext, Idxs, UOp | None], None]] = {}
         self.gathers: dict[UOp, Gather] = {}
@@ -69,6 +71,8 @@ class Rangeify:
         self.stand_ins: dict[UOp, UOp] = {}
         self.leaves: dict[UOp, Leaf] = {}
         self.storage_slots = itertools.count()
+        self.slices: dict[UOp, bool] = {}
+        self.written = {u.without_after for u in self.order if u.op is Ops.AFTER}
 
     # ---- which nodes are stored
 
@@ -76,6 +80,8 @@ class Rangeify:
         """Return the node that has to be stored so that ``u`` is one array; None if it is (a view of) storage."""
         while u.op is Ops.RESHAPE:
             u = u.src[0]
+        if is_snapshot(u):
+            return u
         if u.op is Ops.CONTIGUOUS and u.src[0].op not in GroupOp.Movement and u.src[0].base.op is not Ops.CONST:
             u = u.src[0]
         if fills(u):
@@ -139,7 +145,7 @@ class Rangeify:
         for u in self.order:
             if u._shape is None:
                 continue
-            if is_stored(u) or u.op in (Ops.COPY, Ops.CONTIGUOUS) or u.op is Ops.INDEX:
+            if is_stored(u) or u.op in (Ops.COPY, Ops.CONTIGUOUS, Ops.INDEX) or self.is_slice(u):
                 self.costs[u] = seen[u] = Cost(frozenset({u}))
                 continue
             if u.op in (Ops.CONST, Ops.SPECIAL, Ops.STORE):
@@ -153,7 +159,7 @@ class Rangeify:
             if too_big(cost):
                 self.must[u] = None
                 self.costs[u] = seen[u] = Cost(frozenset({u}))
-            elif users.get(u, 0) > 1 and self.ends_reduce(u):
+            elif users.get(u, 0) > 1 and ((u.op is Ops.REDUCE and not is_tiny_reduce(u)) or self.ends_reduce(u)):
                 seen[u] = Cost(frozenset({u}))
 
     def count_users(self) -> dict[UOp, int]:
@@ -183,7 +189,12 @@ class Rangeify:
         if kernel.contractions or (contraction and kernel.row_reduces):
             return False
         if any(r not in kernel.ranges for r in used):
-            return not contraction and rows * reduce_terms(reduce) <= SMALL_NESTED
+            # Inside the loop of another reduction it runs once per iteration of everything around that one too.
+            once = kernel.elements == 1 and not kernel.nested
+            if contraction or not once or rows * reduce_terms(reduce) > SMALL_NESTED:
+                return False
+            kernel.nested = True
+            return True
         if all(r in used for r in kernel.ranges):
             return True
         return not contraction and fits_as_row(reduce, rows, kernel.elements)
@@ -214,6 +225,8 @@ class Rangeify:
             if u.op is Ops.STORE and not u.src[0].is_variable and runs_kernels(u.src[0].device):
                 self.open_kernel(u, u.src[1].shape)
             elif u._shape is None or is_stored(u) or u.op in (Ops.CONST, Ops.SPECIAL) or (u.op is Ops.COPY and not fills(u)):
+                continue
+            elif self.is_slice(u):
                 continue
             elif self.decide(u):
                 self.open_kernel(u, u.shape)
@@ -325,12 +338,37 @@ class Rangeify:
         """Return whether a node is read from memory or is a constant or variable."""
         if u.op is Ops.CONTIGUOUS and u not in self.stored:
             return self.storage_node(u) is not None
-        return u in self.stored or is_stored(u) or u.op in (Ops.CONST, Ops.SPECIAL, Ops.COPY) or self.resizes(u)
+        if u.op in (Ops.CONST, Ops.SPECIAL, Ops.COPY) or u in self.stored or is_stored(u):
+            return True
+        return self.resizes(u) or self.is_slice(u)
 
     @staticmethod
     def resizes(u: UOp) -> bool:
         """Return whether a BITCAST changes the item size, so that it is a view of memory."""
         return u.op is Ops.BITCAST and u.src[0].dtype.itemsize != u.dtype.itemsize
+
+    def is_slice(self, u: UOp) -> bool:
+        """Return whether a SHRINK is a contiguous piece of given storage, so that kernels can be handed just the piece.
+
+        The rows that a loop reads one by one then run the same kernel, whatever their offsets. Storage that this
+        schedule writes is left whole: reads and writes of it are compared by position.
+        """
+        if u.op is not Ops.SHRINK:
+            return False
+        found = self.slices.get(u)
+        if found is None:
+            base = u.base
+            found = (
+                is_stored(base)
+                and base.device is not None
+                and len(u.src) == 1
+                and base.without_after not in self.written
+                and all(isinstance(s, int) and s > 0 for s in u.shape)
+                and 2 * numel(u) <= numel(base)
+                and u.contiguous_view() is not None
+            )
+            self.slices[u] = found
+        return found
 
     def leaf_value(self, request: Request) -> UOp:
         u, idxs, gate = request
@@ -339,7 +377,8 @@ class Rangeify:
         if u.op is Ops.SPECIAL:
             return idxs[0]
         stand_in = self.stand_in(u)
-        return UOp(Ops.INDEX, u.dtype, (stand_in, flatten_index(u.shape, idxs)) + (() if gate is None else (gate,)))
+        at = (stand_in, flatten_index(u.shape, idxs)) + (() if gate is None else (gate,))
+        return UOp(Ops.INDEX, stand_in.dtype, at).cast(u.dtype)  # a weak value is stored in its default dtype
 
     def gather_requests(self, request: Request) -> list[Request]:
         """Return what a gather asks: its index, and once that is known, the table there."""
@@ -377,17 +416,18 @@ class Rangeify:
 
     def storage_node(self, u: UOp) -> UOp | None:
         """Return the node whose storage holds ``u`` unchanged (seen through RESHAPE and CONTIGUOUS), or None."""
-        while u.op is Ops.RESHAPE or (u.op is Ops.CONTIGUOUS and u not in self.stored):
+        while u.op in (Ops.RESHAPE, Ops.CONTIGUOUS) and u not in self.stored:
             u = u.src[0]
-        return u if u in self.stored or is_stored(u) or u.op is Ops.COPY or self.resizes(u) else None
+        found = u in self.stored or is_stored(u) or u.op is Ops.COPY or self.resizes(u) or self.is_slice(u)
+        return u if found else None
 
     def new_storage(self, u: UOp, device: Any) -> UOp:
         """Return a BUFFER for the value of ``u``, known by number within this schedule."""
         if device is None:  # a value of constants and ranges: it lives where the kernels run
             results_first = (n._device for n in reversed(self.order))
             device = next((d for d in results_first if isinstance(d, str) and runs_kernels(d)), None)
-        arg = ParamArg(next(self.storage_slots), u.dtype, (numel(u),), device, name="stored")
-        return UOp(Ops.BUFFER, u.dtype, (), arg)
+        dtype = strong_dtype(u.dtype)
+        return UOp(Ops.BUFFER, dtype, (), ParamArg(next(self.storage_slots), dtype, (numel(u),), device, name="stored"))
 
     def stand_in(self, u: UOp) -> UOp:
         """Return the BUFFER that stands for a stored value (or state of storage) in kernels."""
@@ -396,6 +436,8 @@ class Rangeify:
         found = self.stand_ins.get(node)
         if found is not None:
             return found
+        if self.is_slice(node):
+            return self.view_stand_in(node)
         if node.op is Ops.BUFFER or node.op is Ops.PARAM:
             made, leaf = node, Leaf(node, node)
         elif node.op is Ops.AFTER:
@@ -416,7 +458,8 @@ class Rangeify:
     def view_stand_in(self, u: UOp) -> UOp:
         """Return a BUFFER for a contiguous view: the whole storage, or a part of it known by offset."""
         node = self.storage_node(u)
-        if node is not None and (not is_stored(node) or numel(u) == numel(node.without_after)):
+        whole = node is not None and not self.is_slice(node)
+        if whole and (not is_stored(node) or numel(u) == numel(node.without_after)):
             return self.stand_in(u)
         view = u.contiguous_view()
         if view is None:
@@ -466,7 +509,7 @@ class Rangeify:
         if u.op is not Ops.STORE:
             value = self.computed((u, idxs, None))
             target = self.stand_in(u)
-            return StoreNest(target, flatten_index(u.shape, idxs), None, value, kernel.ranges)
+            return StoreNest(target, flatten_index(u.shape, idxs), None, value.cast(target.dtype), kernel.ranges)
         value = self.value((u.src[1], idxs, None))
         view = u.src[0]
         if view.op is Ops.INDEX:
