@@ -153,3 +153,13 @@ def test_results_do_not_depend_on_the_number_of_pieces() -> None:
     for pieces in (2, 12, 24):
         parts = run_cpu(kernel(end, opts=(*tile, Opt(OptOps.THREAD, 0, pieces))), arrays)
         np.testing.assert_array_equal(parts, whole)
+
+
+@pytest.mark.parametrize("device", ["PYTHON", "CPU"])
+def test_reductions_over_the_same_range_at_different_depths(device: str) -> None:
+    i, k = loop(6, 0), red(9, 1)
+    rows = at(param(1, 54), i * 9 + k).reduce(k, arg=Ops.ADD)
+    once = at(param(2, 9), k).reduce(k, arg=Ops.MAX)
+    sink = kernel(store(param(0, 6), i, rows + once, i), opts=())
+    arrays = {0: np.zeros(6, np.float32), 1: normal(6, 9).reshape(-1), 2: normal(9)}
+    assert_follows_definition(sink, device, arrays)

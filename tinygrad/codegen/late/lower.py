@@ -222,6 +222,12 @@ class Lowering:
             ends.extend(dict.fromkeys(self.vals[root].values()))
         return UOp(Ops.SINK, dtypes.void, tuple(ends), self.sink.arg)
 
+    def forget(self, ranges: tuple[UOp, ...]) -> None:
+        """Drop what was lowered inside the loops ``ranges``: they will be lowered again, elsewhere."""
+        bits = sum(1 << self.bit[r] for r in ranges)
+        for u in [u for u in self.vals if u in self.mask and self.mask[u] & bits]:
+            del self.vals[u]
+
     def kids(self, u: UOp) -> tuple[UOp, ...]:
         """Return what must be lowered before ``u``: sums are taken apart into their terms."""
         if u.op is Ops.INDEX and is_memory(u.src[0]):

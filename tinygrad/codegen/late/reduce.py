@@ -113,11 +113,12 @@ def _combine(low: Lowering, acc: _Accumulated, combo: Combo) -> UOp:
 def lower_reduces(low: Lowering, nodes: list[UOp]) -> None:
     """Lower REDUCEs over the same ranges into one loop nest."""
     ranges = nodes[0].src[1:]
+    outer_bits = _outer_bits(low, nodes)
+    loops, elsewhere = _loops(low, ranges, outer_bits)
     unroll = low.bits_of(sum(1 << low.bit[r] for r in ranges) & low.copy_bits)
-    loops = [low.evaluate(r)[()] for r in sorted(ranges, key=lambda r: low.depth.get(r, 0)) if low.is_loop(r)]
     group = [_Accumulated(low, node, unroll) for node in nodes]
     if loops:
-        outer = tuple(low.evaluate(low.ranges[i])[()] for i in low.bits_of(_outer_bits(low, nodes)))
+        outer = tuple(low.evaluate(low.ranges[i])[()] for i in low.bits_of(outer_bits))
         for acc in group:
             _open_accumulators(low, acc, outer, loops)
     for turn, copy in enumerate(low.combos(unroll)):
@@ -130,6 +131,30 @@ def lower_reduces(low: Lowering, nodes: list[UOp]) -> None:
         _close_accumulators(low, group, loops)
     for acc in group:
         low.vals[acc.node] = {combo: _combine(low, acc, combo) for combo in low.combos(acc.copies)}
+    if elsewhere:
+        low.forget(ranges)
+
+
+def _loops(low: Lowering, ranges: tuple[UOp, ...], outer_bits: int) -> tuple[list[UOp], bool]:
+    """Return the lowered loops of a group, and whether they are loops of its own.
+
+    REDUCEs over the same ranges that sit at different depths cannot share loops: the later ones get loops of their own.
+    """
+    own = sorted((r for r in ranges if low.is_loop(r)), key=lambda r: low.depth.get(r, 0))
+    around = [low.ranges[i] for i in low.bits_of(outer_bits)]
+    above = max(around, key=lambda r: low.depth.get(r, 0), default=None)
+    if not own or low.parent.get(own[0]) is above:
+        return [low.evaluate(r)[()] for r in own], False
+    low.forget(ranges)
+    place = None if above is None else low.evaluate(above)[()]
+    made: list[UOp] = []
+    for r in own:
+        end = low.evaluate(r.src[0])[()]
+        src = (end,) if place is None else (end, place)
+        place = UOp(Ops.RANGE, low.values.index_dtype, src, (next(low.loop_ids), r.arg[-1]))
+        low.vals[r] = {(): place}
+        made.append(place)
+    return made, True
 
 
 def _outer_bits(low: Lowering, nodes: list[UOp]) -> int:

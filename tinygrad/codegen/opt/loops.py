@@ -116,7 +116,7 @@ def block_long_sums(schedule: Schedule, kernel: Kernel, longest: int = MAX_CHAIN
         if u.arg[0] is not Ops.ADD or u.dtype.kind != "float":
             continue
         loops = [a for a in schedule.axes if a.kind is AxisType.REDUCE and schedule.origins[a.range] & set(u.src[1:])]
-        if any(not isinstance(a.size, int) for a in loops):
+        if any(not isinstance(a.size, int) or a.range in schedule.block_outer for a in loops):
             continue
         length = 1
         for a in loops:

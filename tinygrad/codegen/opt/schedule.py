@@ -323,6 +323,9 @@ class Schedule:
         factor = self._factor(opt, axis)
         if factor == axis.size:
             return
+        if factor == 1:  # the loops inside of this axis are the block
+            self.block_outer.add(axis.range)
+            return
         was_outer = axis.range in self.block_outer
         inner = self._split_inner(position, factor, AxisType.REDUCE)
         self.axes.insert(position + 1, self.axes.pop())
