@@ -1,7 +1,8 @@
 """Numbers for the inputs of a workload, the same in every process and with every version of numpy.
 
 In:   a seed and shapes.
-Out:  arrays. Peers have environments of their own, so numpy's generators may differ; this hash of the position does not.
+Out:  arrays.
+Why:  peers have environments of their own, in which numpy's generators may differ; this hash of the position does not.
 """
 
 from __future__ import annotations

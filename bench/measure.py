@@ -7,7 +7,7 @@ Out:  medians, ratios, shares of the machine's peak; a sentence where results di
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
@@ -156,12 +156,14 @@ def _at(array: Array, where: tuple[int, ...]) -> Any:
     return float(array[where])
 
 
-def summary(rows: Sequence[Row], peers: Mapping[str, str]) -> list[str]:
+def summary(rows: Sequence[Row], peers: Sequence[str]) -> list[str]:
     """Return the lines below the table: goals reached, mean ratio per peer."""
     judged = [row.reaches_goal for row in rows if row.reaches_goal is not None]
     lines = [f"{sum(judged)} of {len(judged)} workloads reach their goal against torch."] if judged else []
     for name in peers:
         ratios = [r for r in (row.ratio(name) for row in rows) if not math.isnan(r)]
         if ratios:
-            lines.append(f"Geometric mean of the ratios to {name}: {geometric_mean(ratios):.2f} ({len(ratios)} workloads).")
+            lines.append(
+                f"Geometric mean of the ratios to {name}: {geometric_mean(ratios):.2f} ({len(ratios)} workloads)."
+            )
     return lines

@@ -12,6 +12,8 @@ from typing import Any
 
 from bench.inputs import Array, Inputs
 
+Function = Callable[..., Any]
+
 _CONVOLUTIONS = ((1, 32, 5), (32, 32, 5), (32, 64, 3), (64, 64, 3))
 _IMAGES = 8192
 # Sizes of the outputs of the four convolutions, for the count of operations.
@@ -64,7 +66,7 @@ def _torch_model(torch: Any, values: tuple[Any, ...]) -> Any:
     return model
 
 
-def torch_training(torch: Any, images: Any, labels: Any, samples: Any, *values: Any) -> Callable[[], Any]:
+def torch_training(torch: Any, images: Any, labels: Any, samples: Any, *values: Any) -> Function:
     """Return a training step of torch, eager."""
     model = _torch_model(torch, values)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
@@ -80,7 +82,7 @@ def torch_training(torch: Any, images: Any, labels: Any, samples: Any, *values: 
     return step
 
 
-def torch_forward(torch: Any, images: Any, *values: Any) -> Callable[[], Any]:
+def torch_forward(torch: Any, images: Any, *values: Any) -> Function:
     """Return a forward pass of torch, without gradients."""
     model = _torch_model(torch, values).eval()
 
@@ -114,27 +116,56 @@ class TinygradModel:
         return x.sequential(self.layers)
 
 
-def tinygrad_step(tinygrad: Any, model: TinygradModel, images: Any, labels: Any) -> Callable[[Any], Any]:
-    """Return a jitted training step that takes the positions of the batch."""
+def tinygrad_step(tinygrad: Any, model: TinygradModel, images: Any, labels: Any, draw: Function) -> Function:
+    """Return a jitted training step on the batch whose positions ``draw`` returns."""
     optimizer = tinygrad.nn.optim.Adam(tinygrad.nn.state.get_parameters(model), lr=0.001)
 
-    def step(samples: Any) -> Any:
+    def step() -> Any:
         with tinygrad.Context(TRAINING=1):
             optimizer.zero_grad()
+            samples = draw()
             loss = model(images[samples]).sparse_categorical_crossentropy(labels[samples]).backward()
             return loss.realize(*optimizer.schedule_step())
 
     return tinygrad.TinyJit(step)  # type: ignore[no-any-return]
 
 
-def tinygrad_training(tinygrad: Any, images: Any, labels: Any, samples: Any, *values: Any) -> Callable[[], Any]:
+def tinygrad_training(tinygrad: Any, images: Any, labels: Any, samples: Any, *values: Any) -> Function:
     """Return a training step through TinyJit."""
-    step = tinygrad_step(tinygrad, TinygradModel(tinygrad, values), images, labels)
-    return lambda: step(samples)
+    return tinygrad_step(tinygrad, TinygradModel(tinygrad, values), images, labels, lambda: samples)
 
 
-def tinygrad_forward(tinygrad: Any, images: Any, *values: Any) -> Callable[[], Any]:
+def mnist_program(tinygrad: Any, batch: int = 512) -> Function:
+    """Return the training step of ``examples/beautiful_mnist.py``: the data of the package, random batches."""
+    images, labels, _, _ = tinygrad.nn.datasets.mnist()
+    draw = lambda: tinygrad.Tensor.randint(batch, high=images.shape[0])  # noqa: E731
+    return tinygrad_step(tinygrad, TinygradModel(tinygrad), images, labels, draw)
+
+
+def tinygrad_forward(tinygrad: Any, images: Any, *values: Any) -> Function:
     """Return a forward pass through TinyJit."""
     model = TinygradModel(tinygrad, values)
     run = tinygrad.TinyJit(lambda x: model(x).realize())
     return lambda: run(images)
+
+
+# ---- a transformer, for the growth of compile time -------------------------------------------------------------------
+
+
+def transformer_gradients(tinygrad: Any, layers: int, width: int = 64, heads: int = 4, length: int = 32) -> list[Any]:
+    """Return the gradients of all weights of a transformer with so many layers, not realised."""
+    tensor = tinygrad.Tensor
+    shapes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
+    weights = [[tensor.randn(*shape) * 0.1 for shape in shapes] for _ in range(layers)]
+    flat = [w for layer in weights for w in layer]
+    flat[0].realize(*flat[1:])
+    x = tensor.randn(2, length, width).realize()
+    for packed, out, up, down in weights:
+        q, k, v = (
+            part.reshape(2, length, heads, width // heads).transpose(1, 2)
+            for part in (x.layernorm() @ packed).chunk(3, dim=-1)
+        )
+        attended = q.scaled_dot_product_attention(k, v, is_causal=True).transpose(1, 2).reshape(2, length, width)
+        x = x + attended @ out
+        x = x + (x.layernorm() @ up).gelu() @ down
+    return x.square().mean().gradient(*flat)  # type: ignore[no-any-return]

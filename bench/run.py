@@ -22,7 +22,7 @@ from bench import machine
 from bench.inputs import Array
 from bench.measure import Measurement, Peak, Row, difference, summary
 from bench.peers import OURS, Peer, choose
-from bench.peers.environments import EnvironmentFailure, python_of
+from bench.peers.environments import PeerUnavailableError, python_of
 from bench.peers.process import PeerProcess
 from bench.table import main_table, write_between_marks
 from bench.workloads import WORKLOADS, Workload
@@ -55,7 +55,7 @@ class Bench:
         for peer in (OURS, *peers):
             try:
                 self.processes[peer.name] = PeerProcess(peer, python_of(peer, pythons), threads, scratch)
-            except EnvironmentFailure as failure:
+            except PeerUnavailableError as failure:
                 self.left_out[peer.name] = str(failure)
 
     @property
@@ -157,10 +157,12 @@ def report(rows: Sequence[Row], made: Bench, peak: Peak, loads: tuple[float, flo
         + f" Times are {'those of the fastest call' if rows[0].statistic == 'best' else 'medians'}."
         + f" Load average {loads[0]:.1f} before, {loads[1]:.1f} after.",
         main_table(rows, made.names, peak),
-        "\n".join(summary(rows, dict.fromkeys(made.names, ""))),
+        "\n".join(summary(rows, made.names)),
         "\n".join(made.notes()),
     ]
-    return "\n\n".join([*parts, *(["Failures:\n\n" + "\n".join(failures)] if failures else [])])
+    if failures:
+        parts.append("Failures:\n\n" + "\n".join(failures))
+    return "\n\n".join(filter(None, parts))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

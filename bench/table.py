@@ -72,7 +72,16 @@ def _goal_cell(row: Row) -> str:
 
 def main_table(rows: Sequence[Row], peers: Sequence[str], peak: Peak) -> str:
     """Return the table of workloads: our time, each peer's time and ratio, the goal, our share of the peak."""
-    header = ["workload", "ours", *(c for p in peers for c in (p, "ratio")), "goal", "of peak", "", "first call", "spread"]
+    header = [
+        "workload",
+        "ours",
+        *(c for p in peers for c in (p, "ratio")),
+        "goal",
+        "of peak",
+        "",
+        "first call",
+        "spread",
+    ]
     body = []
     for row in rows:
         cells = [row.workload.name, time_cell(row, row.ours)]

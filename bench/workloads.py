@@ -113,7 +113,7 @@ def chain(n: int, length: int = 20) -> Workload:
 
 
 _LINEAR: Final = Workload(
-    "linear relu 1024x1024->4096", 1.0, 2.0 * 1024 * 1024 * 4096, 4.0 * (1024 * 1024 + 4096 * 1024 + 4096 + 1024 * 4096),
+    "linear relu 1024x1024->4096", 1.0, 2.0 * 1024 * 1024 * 4096, 4.0 * (1024 * 1024 + 2 * 4096 * 1024 + 4096),
     lambda r: [r.floats(1024, 1024), r.floats(4096, 1024, scale=1 / 32), r.floats(4096)],
     {
         "tinygrad": lambda t, x, w, b: x.linear(w.T, b).relu(),
@@ -156,10 +156,10 @@ def _jax_conv(jnp: Any, x: Any, w: Any, groups: int = 1) -> Any:
 def conv(n: int, channels: int, side: int, depthwise: bool = False) -> Workload:
     """3x3, padding 1, relu; as many filters as channels."""
     groups = channels if depthwise else 1
-    depth = channels // groups
+    depth, image = channels // groups, n * channels * side * side
     return Workload(
         f"{'depthwise ' if depthwise else ''}conv 3x3 {channels}ch {n}x{side}x{side}",
-        1.0, 2.0 * n * channels * side * side * depth * 9, 4.0 * (2 * n * channels * side * side + channels * depth * 9),
+        1.0, 2.0 * image * depth * 9, 4.0 * (2 * image + channels * depth * 9),
         lambda r: [r.floats(n, channels, side, side), r.floats(channels, depth, 3, 3, scale=1 / math.sqrt(9 * depth))],
         {
             "tinygrad": lambda t, x, w: x.conv2d(w, padding=1, groups=groups).relu(),
@@ -295,7 +295,8 @@ def training(batch: int) -> Workload:
         f"MNIST training step {batch}", 1.33, networks.training_flops(batch), 0.0,
         lambda r: networks.training_inputs(r, batch),
         {"tinygrad": networks.tinygrad_training, "torch": networks.torch_training},
-        rtol=1e-2, atol=1e-2, make=True,
+        # Rounding alone flips some relu's of near zero, and Adam's first steps only look at signs.
+        rtol=3e-2, atol=1e-2, make=True,
     )  # fmt: skip
 
 

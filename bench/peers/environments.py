@@ -16,7 +16,7 @@ from bench.peers import Peer
 ENVIRONMENTS: Final = Path(__file__).resolve().parents[1] / ".envs"
 
 
-class EnvironmentFailure(Exception):
+class PeerUnavailableError(Exception):
     """A peer cannot be installed here."""
 
 
@@ -28,7 +28,7 @@ def python_of(peer: Peer, given: dict[str, str] | None = None) -> Path:
         given: Interpreters to use instead: name of a peer -> path.
 
     Raises:
-        EnvironmentFailure: It cannot be made; the message has the last line that pip printed.
+        PeerUnavailableError: It cannot be made; the message has the last line that pip printed.
     """
     if given and peer.name in given:
         return Path(given[peer.name])
@@ -50,4 +50,4 @@ def _run(command: list[str], peer: Peer) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise EnvironmentFailure(f"{peer.name}: {' '.join(last) or f'exit status {done.returncode}'}")
+        raise PeerUnavailableError(f"{peer.name}: {' '.join(last) or f'exit status {done.returncode}'}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
+import jax  # type: ignore[import-not-found,unused-ignore]
+import jax.numpy as jnp  # type: ignore[import-not-found,unused-ignore]
 import numpy as np
 
 from bench.inputs import Array

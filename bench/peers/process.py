@@ -41,11 +41,21 @@ def worker_environment(peer: Peer, threads: int, scratch: Path) -> dict[str, str
 class PeerProcess:
     """A running peer; starts again after it died.
 
+    Args:
+        peer: The peer.
+        python: Its interpreter.
+        threads: Threads and processors.
+        scratch: Folder for its caches.
+        extra: Environment variables.
+
     Attributes:
         about: What the peer says that it is, or why it does not run.
     """
 
-    def __init__(self, peer: Peer, python: Path, threads: int, scratch: Path) -> None:
+    def __init__(
+        self, peer: Peer, python: Path, threads: int, scratch: Path, extra: dict[str, str] | None = None
+    ) -> None:
+        self.extra = extra or {}
         self.peer, self.python, self.threads, self.scratch = peer, python, threads, scratch
         self.process: subprocess.Popen[bytes] | None = None
         self.about = "not started"
@@ -54,12 +64,13 @@ class PeerProcess:
         """Start the process if it does not run; returns a failure, or None."""
         if self.process is not None and self.process.poll() is None:
             return None
+        self.stop()
         self.process = subprocess.Popen(
             [str(self.python), str(_WORKER), self.peer.name, str(self.threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             # A traceback of a black box would quote its source.
             stderr=subprocess.DEVNULL if self.peer.opaque else None,
-            env=worker_environment(self.peer, self.threads, self.scratch), cwd=self.scratch,
+            env=worker_environment(self.peer, self.threads, self.scratch) | self.extra, cwd=self.scratch,
         )  # fmt: skip
         answer = self._exchange({"do": "about"}, timeout=120)
         self.about = answer.get("about") or answer["failure"]

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tinygrad
 
+import tinygrad
 from bench.inputs import Array
 
 

@@ -20,6 +20,6 @@ class Adapter(torch_eager.Adapter):
     def prepare(self, function: Callable[..., Any], arguments: list[Any], make: bool) -> Callable[[], Any]:
         """Return the step to measure, without arguments."""
         if make:
-            return torch.compile(function(torch, *arguments))  # type: ignore[no-any-return]
+            return torch.compile(function(torch, *arguments))
         compiled = torch.compile(lambda *xs: function(torch, *xs))
         return lambda: compiled(*arguments)

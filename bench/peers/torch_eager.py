@@ -30,4 +30,5 @@ class Adapter:
 
     def array(self, result: Any) -> Array:
         """Return a result as a numpy array."""
-        return result.float().numpy() if result.dtype is torch.bfloat16 else result.numpy()
+        array: Array = (result.float() if result.dtype is torch.bfloat16 else result).numpy()
+        return array

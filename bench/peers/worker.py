@@ -9,6 +9,7 @@ Started as a script: the repository is not on the path, or ``import tinygrad`` w
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import json
@@ -18,7 +19,10 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench.workloads import Workload
 
 _BENCH = Path(__file__).resolve().parents[1]
 _WARM_UP = 3
@@ -54,6 +58,14 @@ def measure(run: Callable[[], object], seconds: float, calls: int) -> list[float
     return times
 
 
+def _status_bytes(key: str) -> int:
+    """Return a figure of this process in bytes, as Linux counts it."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {key}; memory is measured on Linux only")
+
+
 class Worker:
     """Answers the requests."""
 
@@ -81,6 +93,22 @@ class Worker:
         """Say what was imported."""
         return {"about": self.adapter.about}
 
+    def _load(self, workload: str) -> tuple[Workload, list[Any]] | None:
+        """Return a workload and its inputs on the library's side, or None if the peer takes no part."""
+        import numpy as np
+
+        from bench.inputs import Inputs
+        from bench.workloads import find
+
+        self.run = None  # the memory of the workload before
+        found = find(workload)
+        if found.function(self.peer.library) is None:
+            return None
+        dtype = found.dtypes.get(self.peer.library, "")
+        # Positions and labels stay int32.
+        load = self.adapter.load
+        return found, [load(x, dtype if x.dtype != np.int32 else "") for x in found.inputs(Inputs())]
+
     def prepare(self, workload: str, path: str) -> dict[str, Any]:
         """Make the inputs, call the workload until it is warm, and save its results.
 
@@ -89,20 +117,13 @@ class Worker:
         """
         import numpy as np
 
-        from bench.inputs import Inputs
-        from bench.workloads import find
-
-        found = find(workload)
-        function = found.function(self.peer.library)
-        if function is None:
+        loaded = self._load(workload)
+        if loaded is None:
             return {}
-        self.run = None  # the memory of the workload before
-        dtype = found.dtypes.get(self.peer.library, "")
-        arguments = [
-            self.adapter.load(x, dtype if x.dtype != np.int32 else "") for x in found.inputs(Inputs())
-        ]  # positions and labels stay int32
-        self.run = self.adapter.prepare(function, arguments, found.make)
-        times, results = [], []
+        found, arguments = loaded
+        self.run = self.adapter.prepare(found.function(self.peer.library), arguments, found.make)
+        times: list[float] = []
+        results: list[Any] = []
         for _ in range(1 + _WARM_UP):
             start = time.perf_counter()
             result = self.run()
@@ -120,6 +141,28 @@ class Worker:
             raise RuntimeError("nothing is prepared")
         return {"times": measure(self.run, seconds, calls)}
 
+    def memory(self, workload: str, steps: int, marks: int) -> dict[str, Any]:
+        """Run a workload many times in a row and watch the memory of the process.
+
+        Returns:
+            Bytes: "base" with the inputs loaded, "peak" above it, "series" above it after each ``steps / marks`` calls.
+            Empty if the peer takes no part.
+        """
+        loaded = self._load(workload)
+        if loaded is None:
+            return {}
+        found, arguments = loaded
+        gc.collect()
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts from here
+        base = _status_bytes("VmRSS")
+        self.run = self.adapter.prepare(found.function(self.peer.library), arguments, found.make)
+        series = []
+        for _ in range(marks):
+            for _ in range(steps // marks):
+                self.run()
+            series.append(_status_bytes("VmRSS") - base)
+        return {"base": base, "peak": _status_bytes("VmHWM") - base, "series": series}
+
     def drop(self) -> dict[str, Any]:
         """Free what the prepared workload holds."""
         self.run = None
@@ -130,17 +173,29 @@ class Worker:
         try:
             result: dict[str, Any] = getattr(self, request.pop("do"))(**request)
         except Exception as error:  # noqa: BLE001  whatever a library raises is a line of the table
-            first_line = (str(error).splitlines() or [""])[0]
-            failure = {"failure": f"{type(error).__name__}: {first_line}"}
+            failure = {"failure": _one_line(error)}
             return failure if self.peer.opaque else failure | {"trace": traceback.format_exc()}
         return result
 
 
-def serve(worker: Worker, requests: IO[str], answers: IO[str]) -> None:
-    """Answer until the requests end."""
-    for line in requests:
-        answers.write(json.dumps(worker.answer(json.loads(line))) + "\n")
+def serve(name: str, threads: int, requests: IO[str], answers: IO[str]) -> None:
+    """Answer until the requests end; a library that cannot be used answers the first one with why."""
+
+    def say(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+    try:
+        worker = Worker(name, threads)
+    except Exception as error:  # noqa: BLE001  an import may raise anything
+        say({"failure": _one_line(error)})
+        return
+    for line in requests:
+        say(worker.answer(json.loads(line)))
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def main() -> None:
@@ -152,7 +207,7 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     _make_bench_importable()
-    serve(Worker(name, threads), sys.stdin, answers)
+    serve(name, threads, sys.stdin, answers)
 
 
 if __name__ == "__main__":
