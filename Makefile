@@ -12,7 +12,8 @@ help:
 	@echo "make lint    formatting, lint and types alone"
 	@echo "make bench   speed beside other libraries, as a table of ratios"
 	@echo "make format  rewrite the sources in the project's format"
-	@echo "make clean   remove $(VENV) and the caches of the tools"
+	@echo "make bench   measure the workloads of bench/ side by side with PEERS=$(PEERS)"
+	@echo "make clean   remove $(VENV), the environments of the benchmark and the caches of the tools"
 
 $(RUN):
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
@@ -49,5 +50,8 @@ format: $(VENV)/installed-testing
 	$(RUN) -m ruff format .
 	$(RUN) -m ruff check --fix .
 
+bench: $(VENV)/installed
+	$(RUN) -m bench.run --peers $(PEERS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	rm -rf $(VENV) bench/.envs .mypy_cache .ruff_cache .pytest_cache .hypothesis build
