@@ -1,4 +1,4 @@
-"""Fit the polynomials of codegen/decomp/transcendental.py and mixin/approx.py, with coefficients rounded to the dtype.
+"""Fit the polynomials of codegen/decomp and mixin/approx.py, with coefficients rounded to the dtype.
 
 In:   a function, an interval, a degree and a weight, in mpmath's arithmetic.
 Out:  printed coefficients, to be compared with the tables in the source: ``python extra/fit_polynomials.py``.
@@ -109,7 +109,27 @@ def main() -> None:
     fit("COS_F32", cos_tail, 0, q, list(range(3)), lambda z: z * z + mp.mpf(2) ** -10, f32)
     fit("SIN_F64", sin_tail, 0, q, list(range(6)), weight, float)
     fit("COS_F64", cos_tail, 0, q, list(range(6)), lambda z: z * z + mp.mpf(2) ** -10, float)
+    fit_power()
     fit_composite_functions()
+
+
+def fit_power() -> None:
+    """The tables of codegen/decomp/power.py: log2(m) = s * (a + z * (b + z * p(z)))."""
+    ln2 = mp.log(2)
+    a, b = 2 / ln2, 2 / ln2 / 3
+
+    def tail(z):
+        if z < mp.mpf(2) ** -24:
+            return a / 5 + a * z / 7 + a * z * z / 9
+        s = mp.sqrt(z)
+        return (2 * mp.atanh(s) / ln2 - a * s - b * s * z) / (s * z * z)
+
+    for name, count, rounding in (("F32", 4, f32), ("F64", 9, float)):
+        for letter, exact in (("A", a), ("B", b)):
+            high = rounding(float(exact))
+            print(f"{letter}_{name} = ({high.hex()}, {rounding(float(exact - mp.mpf(high))).hex()})")  # noqa: T201
+        z_hi = (3 - 2 * mp.sqrt(2)) ** 2
+        fit(f"POWER_{name}", tail, 0, z_hi, list(range(count)), lambda z: z * z + mp.mpf(2) ** -20, rounding)
 
 
 def fit_composite_functions() -> None:
@@ -134,8 +154,19 @@ def fit_composite_functions() -> None:
     def erf_tail(t):  # 1 - erf(x) = 2 ** p(x - shift)
         return mp.log(mp.erfc(t + shift), 2)
 
+    def normal_tail(c, u):  # the normal distribution function of -a is exp(-a*a/2) * t * p(t - 1/2), t = 1 / (1 + c*a)
+        t = u + mp.mpf(1) / 2
+        a = (1 / t - 1) / c
+        return mp.erfc(a / mp.sqrt(2)) / 2 * mp.exp(a * a / 2) / t
+
+    def normal_weight(c, u):
+        return 1 / normal_tail(c, u)
+
     for name, bits, rounding in (("F32", 24, f32), ("F64", 53, float)):
         wide = bits == 53
+        c, end = (mp.mpf("0.1875"), 40) if wide else (mp.mpf("0.375"), 15)
+        low, degrees = 1 / (1 + c * end) - mp.mpf(1) / 2, list(range(24 if wide else 11))
+        fit(f"NORMAL_{name}", partial(normal_tail, c), low, 0.5, degrees, partial(normal_weight, c), rounding)
         fit(f"EXPM1_{name}", expm1_tail, -1, 1, list(range(15 if wide else 8)), lambda x: abs(x) + small, rounding)
         fit(f"ATAN_{name}", atan_tail, 0, 1, list(range(21 if wide else 10)), lambda z: z + small, rounding)
         fit(f"ASIN_{name}", asin_tail, 0, 0.25, list(range(13 if wide else 6)), lambda z: z + small, rounding)

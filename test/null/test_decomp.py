@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from test.helpers_alu import NUMPY, evaluate, leaf, ulps
-from tinygrad.codegen.decomp import decompose, integer, support_of, transcendental
+from tinygrad.codegen.decomp import decompose, integer, power, support_of, transcendental, trigonometry
 from tinygrad.codegen.decomp.dtypes import NARROW, decode, encode, round_to, to_f32_sticky
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes, from_storage_scalar, to_storage_scalar, truncate
@@ -119,12 +119,12 @@ def test_sine_of_every_float(every_exponent: np.ndarray, has_double: bool, cosin
     # Numbers next to multiples of pi/2, where all digits of pi count; the last one is the closest of all float32.
     multiples = np.random.default_rng(3).integers(0, 2**40, 20_000).astype(np.longdouble) * (np.longdouble(np.pi) / 2)
     values = np.concatenate([values, multiples.astype(np.float32), np.array([16367173 * 2.0**72], np.float32)])
-    node = transcendental.sin(plus(X, math.pi / 2) if cosine else X, has_double)
+    node = trigonometry.sin(plus(X, math.pi / 2) if cosine else X, has_double)
     assert worst(evaluate(node, {X: values}), _sine_exactly(values, cosine)) <= 1.5
 
 
 def test_known_sines() -> None:
-    cosine, sine = transcendental.sin(plus(X, math.pi / 2), True), transcendental.sin(X, True)
+    cosine, sine = trigonometry.sin(plus(X, math.pi / 2), True), trigonometry.sin(X, True)
     values = np.array([1e6, 1e7, 1e8], np.float32)
     cosines, sines = evaluate(cosine, {X: values}), evaluate(sine, {X: values})
     assert cosines[:2] == pytest.approx([0.93675, -0.90727], abs=1e-5)
@@ -132,7 +132,7 @@ def test_known_sines() -> None:
 
 
 def test_cosine_of_the_complement() -> None:
-    node = transcendental.sin(plus(times(X, -1.0), float(np.float32(math.pi / 2))), True)
+    node = trigonometry.sin(plus(times(X, -1.0), float(np.float32(math.pi / 2))), True)
     values = np.array([0.5, 1e5, -3.0], np.float32)
     assert evaluate(node, {X: values}) == pytest.approx(np.cos(values.astype(np.float64)), rel=2e-7)
 
@@ -147,11 +147,61 @@ def test_float64() -> None:
     assert worst(evaluate(node, {XD: values}), np.exp(values.astype(wide))) <= 1
     values = np.concatenate([np.exp(rng.uniform(-700, 700, 50_000)), rng.uniform(0.5, 2, 50_000), [5e-324]])
     assert worst(evaluate(transcendental.log2(XD), {XD: values}), np.log2(values.astype(wide))) <= 3
-    values = rng.uniform(-1e8, 1e8, 50_000)
-    # The reference itself is exact to 1 ulp here.
-    assert worst(evaluate(transcendental.sin(XD, True), {XD: values}), np.sin(values)) <= 2
-    assert worst(evaluate(transcendental.sin(plus(XD, math.pi / 2), True), {XD: values}), np.cos(values)) <= 2
-    assert np.isnan(evaluate(transcendental.sin(XD, True), {XD: np.array([1e300])})).all()
+
+
+def ulps_of(result: np.ndarray, exact) -> float:
+    """Largest distance from values in mpmath, in units in the last place of the nearest float64."""
+    import mpmath
+
+    return max(
+        float(abs(mpmath.mpf(got) - value) / math.ulp(float(value)))
+        for got, value in zip(result.tolist(), exact, strict=True)
+    )
+
+
+@pytest.mark.parametrize("cosine", [False, True], ids=["sin", "cos"])
+def test_sine_of_every_double(cosine: bool) -> None:
+    """All exponents, and numbers next to multiples of pi/2, of which 6381956970095103 * 2**797 is the nearest."""
+    mpmath = pytest.importorskip("mpmath")
+    rng = np.random.default_rng(4)
+    bits = rng.integers(0, 0x7FF << 52, 3000, dtype=np.uint64) | (rng.integers(0, 2, 3000, dtype=np.uint64) << 63)
+    multiples = rng.integers(1, 2**40, 1000).astype(np.longdouble) * (np.longdouble(np.pi) / 2)
+    values = np.concatenate([
+        bits.view(np.float64),
+        rng.uniform(-10, 10, 2000),
+        multiples.astype(np.float64),
+        np.ldexp(1.0, np.arange(-3, 1024)),
+        [6381956970095103 * 2.0**797, 1.7976931348623157e308, 0.78515625, 1e22],
+    ])
+    node = trigonometry.sin(plus(XD, math.pi / 2) if cosine else XD, True)
+    function = mpmath.cos if cosine else mpmath.sin
+    with mpmath.workprec(1300):
+        exact = [function(mpmath.mpf(x)) for x in values.tolist()]
+        assert ulps_of(evaluate(node, {XD: values}), exact) <= 1.1
+    result = evaluate(node, {XD: np.array([INF, -INF, NAN, -0.0, 5e-324])})
+    np.testing.assert_array_equal(result, [NAN, NAN, NAN, 1, 1] if cosine else [NAN, NAN, NAN, -0.0, 5e-324])
+    assert cosine or np.signbit(result[3])
+
+
+def test_power_of_doubles() -> None:
+    mpmath = pytest.importorskip("mpmath")
+    rng = np.random.default_rng(6)
+    near_one = 1 + rng.uniform(-1, 1, 1500) * 10.0 ** rng.uniform(-12, -1, 1500)
+    bases = np.concatenate([np.exp(rng.uniform(-700, 700, 1500)), near_one, [5e-324, 1e-310, 1.7e308]])
+    exponents = rng.uniform(-1, 1, len(bases)) * 1020 / np.abs(np.log2(bases))
+    yd = leaf(F64, 1)
+    result = evaluate(lowered(UOp(Ops.POW, F64, (XD, yd))), {XD: bases, yd: exponents})
+    with mpmath.workprec(150):
+        exact = [mpmath.power(x, mpmath.mpf(y)) for x, y in zip(bases.tolist(), exponents.tolist(), strict=True)]
+        assert ulps_of(result, exact) <= 1.2
+
+
+def test_power_without_float64() -> None:
+    rng = np.random.default_rng(6)
+    bases = np.concatenate([np.exp(rng.uniform(-80, 80, 50_000)), rng.uniform(0.9, 1.1, 50_000)]).astype(np.float32)
+    exponents = (rng.uniform(-1, 1, 100_000) * 150 / np.maximum(np.abs(np.log2(bases)), 1e-6)).astype(np.float32)
+    exact = np.power(bases.astype(np.longdouble), exponents.astype(np.longdouble)).astype(np.float64)
+    assert worst(evaluate(power.power(X, Y, False), {X: bases, Y: exponents}), exact) <= 1.2
 
 
 @pytest.mark.parametrize(
@@ -159,8 +209,8 @@ def test_float64() -> None:
     [
         (transcendental.exp2, [0.0, INF, -INF, NAN, -149, -151, 128], [1, INF, 0, NAN, TINY, 0, INF]),
         (transcendental.log2, [0.0, -0.0, -1, INF, -INF, NAN, TINY], [-INF, -INF, NAN, INF, NAN, NAN, -149]),
-        (lambda x: transcendental.sin(x, True), [INF, -INF, NAN, -0.0, TINY], [NAN, NAN, NAN, -0.0, TINY]),
-        (lambda x: transcendental.sin(x, False), [INF, -INF, NAN, -0.0, TINY], [NAN, NAN, NAN, -0.0, TINY]),
+        (lambda x: trigonometry.sin(x, True), [INF, -INF, NAN, -0.0, TINY], [NAN, NAN, NAN, -0.0, TINY]),
+        (lambda x: trigonometry.sin(x, False), [INF, -INF, NAN, -0.0, TINY], [NAN, NAN, NAN, -0.0, TINY]),
         (transcendental.sqrt, [0.0, -0.0, -1, INF, NAN, 4.0], [0, -0.0, NAN, INF, NAN, 2]),
     ],
     ids=["exp2", "log2", "sin", "sin-integers", "sqrt"],
@@ -182,6 +232,19 @@ def test_square_root(every_exponent: np.ndarray) -> None:
     assert lowered(unary(Ops.SQRT, X), "minimal").op is not Ops.SQRT
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=lambda d: d.full_name)
+def test_special_powers(dtype) -> None:
+    x, y = leaf(dtype), leaf(dtype, 1)
+    special = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, INF, -INF, NAN, 1e-40, -1e-40, 3e38]
+    pairs = np.array(list(itertools.product(special, special)), NUMPY[dtype])
+    for has_double in (True, False):
+        result = evaluate(lowered(power.power(x, y, has_double)), {x: pairs[:, 0].copy(), y: pairs[:, 1].copy()})
+        expected = np.power(pairs[:, 0], pairs[:, 1])
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
+        defined = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(result[defined]), np.signbit(expected[defined]))
+
+
 def test_power() -> None:
     rng = np.random.default_rng(5)
     node = lowered(UOp(Ops.POW, F32, (X, Y)))
@@ -189,13 +252,6 @@ def test_power() -> None:
     arrays = {X: bases.astype(np.float32), Y: exponents.astype(np.float32)}
     exact = np.power(arrays[X].astype(np.longdouble), arrays[Y].astype(np.longdouble)).astype(np.float64)
     assert worst(evaluate(node, arrays), exact) <= 0.6
-    special = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, math.inf, -math.inf, math.nan, 1e-40]
-    pairs = np.array(list(itertools.product(special, special)), np.float32)
-    result = evaluate(node, {X: pairs[:, 0].copy(), Y: pairs[:, 1].copy()})
-    expected = np.power(pairs[:, 0], pairs[:, 1])
-    np.testing.assert_allclose(result, expected, rtol=1e-6)
-    defined = ~np.isnan(expected)
-    np.testing.assert_array_equal(np.signbit(result[defined]), np.signbit(expected[defined]))
 
 
 @pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.uint8])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tinygrad.codegen.decomp import integer, transcendental
+from tinygrad.codegen.decomp import integer, power, transcendental, trigonometry
 from tinygrad.codegen.decomp.dtypes import NARROW, Emulation
 from tinygrad.codegen.decomp.threefry import threefry
 from tinygrad.codegen.decomp.value import Value
@@ -48,7 +48,7 @@ class Support:
 def lower_transcendental(ctx: Support, x: UOp) -> UOp | None:
     """Write exp2, log2, sin or sqrt as polynomials; narrow floats go through float32."""
     # A native sine of y + pi/2 would lose what the addition rounds off, so a cosine is always computed here.
-    if x.op in ctx.ops and not (x.op is Ops.SIN and transcendental.cosine_argument(x.src[0]) is not None):
+    if x.op in ctx.ops and not (x.op is Ops.SIN and trigonometry.cosine_argument(x.src[0]) is not None):
         return None
     if x.dtype not in transcendental.LAYOUTS:
         wide = UOp(x.op, dtypes.float32, tuple(s.cast(dtypes.float32) for s in x.src))
@@ -59,7 +59,7 @@ def lower_transcendental(ctx: Support, x: UOp) -> UOp | None:
         case Ops.LOG2:
             return transcendental.log2(x.src[0])
         case Ops.SIN:
-            return transcendental.sin(x.src[0], ctx.has_double)
+            return trigonometry.sin(x.src[0], ctx.has_double)
         case _:
             return transcendental.sqrt(x.src[0])
 
@@ -69,7 +69,7 @@ def lower_pow(ctx: Support, x: UOp, y: UOp, u: UOp) -> UOp:
     if dtypes.is_int(u.dtype) or u.dtype is dtypes.bool:
         return integer.int_power(x, y)
     if u.dtype in transcendental.LAYOUTS:
-        return transcendental.power(x, y, ctx.has_double)
+        return power.power(x, y, ctx.has_double)
     wide = UOp(Ops.POW, dtypes.float32, (x.cast(dtypes.float32), y.cast(dtypes.float32)))
     return wide.cast(u.dtype)
 
