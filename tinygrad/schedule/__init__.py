@@ -15,12 +15,13 @@ from tinygrad.dtype import dtypes
 from tinygrad.schedule.emit import kernel_ast, storage_of
 from tinygrad.schedule.kernel import Kernel
 from tinygrad.schedule.normalize import LOCAL, Normalized, normalize
-from tinygrad.schedule.ordering import in_place_hazard, order_kernels
+from tinygrad.schedule.ordering import in_place_hazard, order_kernels, overwritten_states
 from tinygrad.schedule.packing import pack_operands
 from tinygrad.schedule.plan import Plan, PlannedCall, load_plan, place_intermediates, save_plan
 from tinygrad.schedule.prepare import is_stored, prepare
 from tinygrad.schedule.rangeify import Rangeify
 from tinygrad.schedule.siblings import merge_siblings
+from tinygrad.schedule.snapshots import Snapshots
 from tinygrad.settings import DEBUG
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, buffers
@@ -55,27 +56,34 @@ def _result(root: UOp, builder: Rangeify) -> UOp | None:
 
 def build_kernels(sink: UOp) -> tuple[Rangeify, list[Kernel]]:
     """Return the kernels of a prepared graph, unordered; values that in-place writes would spoil are stored first."""
-    forced: frozenset[UOp] = frozenset()
     while True:
-        builder = Rangeify(sink, forced)
+        builder = Rangeify(sink)
         kernels = builder.build()
-        spoiled = {
-            k.writes[0].src[1]
+        stores = {
+            k.writes[0]
             for k in kernels
             if k.kind == "compute" and k.writes[0].op is Ops.STORE and in_place_hazard(k, builder.leaves)
         }
-        if spoiled <= forced:
+        states = overwritten_states(kernels, builder.leaves)
+        if not stores and not states:
             return builder, kernels
-        forced |= spoiled
+        changed = Snapshots(stores, states).apply(sink)
+        if changed is sink:
+            return builder, kernels
+        sink = changed
+
+
+def _is_written(u: UOp) -> bool:
+    return u.op is Ops.AFTER and not u.without_after.is_variable
 
 
 def make_plan(sink: UOp) -> Plan:
     """Return the schedule of a normalised graph."""
-    from tinygrad.middleware import run_stage
+    from tinygrad.middleware import cache_token, run_stage
 
-    graph = run_stage("schedule", run_stage("function", sink), passes=prepare)
+    states = {u: u for u in sink.toposort(enter_calls=False) if _is_written(u)}
+    graph = run_stage("schedule", run_stage("function", sink), passes=lambda g: prepare(g, states))
     builder, kernels = build_kernels(graph)
-    order_kernels(kernels, builder.leaves)  # a cycle is an error of the program, before anything is merged
     kernels = merge_siblings(kernels, builder.leaves)
     kernels = pack_operands(kernels, builder.leaves, builder.storage_slots)
     kernels = order_kernels(kernels, builder.leaves)
@@ -92,9 +100,13 @@ def make_plan(sink: UOp) -> Plan:
             assert kernel.body is not None
             args = [storage_of(a, builder.leaves) for a in kernel.args]
             calls.append(PlannedCall(kernel.body, tuple(args), kernel.writes[0].arg))
-    results = tuple(_result(root, builder) for root in graph.src)
+    results = tuple(_result(root, builder) for root in builder.sink.src)
+    reached = set(builder.order)
+    # Rules of the user's own may have made other nodes of them: then everything counts as carried out.
+    followed = not cache_token()
+    written = tuple(i for i, u in enumerate(sink.toposort()) if u in states and (states[u] in reached or not followed))
     kept = {u for r in results if r is not None for u in r.toposort() if u.op is Ops.BUFFER}
-    return Plan(tuple(calls), _storages(calls, results), results, *place_intermediates(calls, kept))
+    return Plan(tuple(calls), _storages(calls, results), results, *place_intermediates(calls, kept), written)
 
 
 def _storages(calls: list[PlannedCall], results: tuple[UOp | None, ...]) -> tuple[UOp, ...]:
@@ -183,7 +195,9 @@ def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], dict[UOp, U
             shown = result.substitute(real, walk=True)
             if shown is not root:
                 becomes[root] = shown
-    for u in given.nodes:
-        if u.op is Ops.AFTER and not u.is_bound_var and given.nodes[u.without_after] in given_storage:
+    order = list(given.sink.toposort())
+    written = {order[i] for i in plan.written}
+    for u, normal in given.nodes.items():
+        if normal in written and given.nodes[u.without_after] in given_storage:
             becomes[u] = u.without_after
     return linear, given.var_vals, becomes

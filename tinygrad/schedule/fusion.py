@@ -7,7 +7,7 @@ Why:  one readable place. Everything is counted in bytes of memory traffic per e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tinygrad.helpers import prod
 from tinygrad.schedule.split import is_contraction
@@ -38,6 +38,7 @@ class Cost:
     ops: float = 0.0
     nodes: int = 0
     reduces: frozenset[UOp] = field(default_factory=frozenset)
+    has_tiny: bool = False  # whether a tiny reduction is part of it
 
     def load_bytes(self, numel: int) -> float:
         """Bytes read per element when ``numel`` elements are computed; small operands stay in the cache."""
@@ -49,9 +50,12 @@ def reduce_terms(u: UOp) -> int:
     return prod(tuple(u.src[0].max_shape[a] for a in u.arg[1]))
 
 
-def is_tiny_reduce(u: UOp) -> bool:
-    """Return whether a REDUCE combines so few terms that it counts as elementwise."""
-    return reduce_terms(u) <= TINY_REDUCE and not is_contraction(u)
+def is_tiny(u: UOp, below: Cost) -> bool:
+    """Return whether a REDUCE combines so few terms that it counts as elementwise.
+
+    One tiny reduction inside another would be computed once per term of the outer one, so it does not count.
+    """
+    return reduce_terms(u) <= TINY_REDUCE and not below.has_tiny and not is_contraction(u)
 
 
 def node_cost(u: UOp, costs: dict[UOp, Cost]) -> Cost:
@@ -59,23 +63,24 @@ def node_cost(u: UOp, costs: dict[UOp, Cost]) -> Cost:
     if u.op in GroupOp.Movement:
         below = costs[u.src[0]]
         if u.op is Ops.PAD:
-            return Cost(below.leaves, below.ops + OP_COST[Ops.PAD], below.nodes + 1, below.reduces)
+            return replace(below, ops=below.ops + OP_COST[Ops.PAD], nodes=below.nodes + 1)
         return below
     terms = 1
     if u.op is Ops.REDUCE:
-        if not is_tiny_reduce(u):
-            return Cost(frozenset({u}), 0.0, 0, frozenset({u}))
+        if not is_tiny(u, costs[u.src[0]]):
+            return Cost(frozenset({u}), reduces=frozenset({u}))
         terms = reduce_terms(u)
     leaves: frozenset[UOp] = frozenset()
     reduces: frozenset[UOp] = frozenset()
-    ops, nodes = OP_COST.get(u.op, 1.0), 1
+    ops, nodes, has_tiny = OP_COST.get(u.op, 1.0), 1, u.op is Ops.REDUCE
     for s in u.src:
         below = costs[s]
         leaves |= below.leaves
         reduces |= below.reduces
         ops += below.ops
         nodes += below.nodes
-    return Cost(leaves, ops * terms, nodes, reduces)
+        has_tiny |= below.has_tiny
+    return Cost(leaves, ops * terms, nodes, reduces, has_tiny)
 
 
 def too_big(cost: Cost) -> bool:

@@ -12,6 +12,7 @@ import heapq
 
 from tinygrad.dtype import dtypes
 from tinygrad.schedule.kernel import Kernel, Leaf
+from tinygrad.schedule.prepare import is_stored
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -108,19 +109,21 @@ def _add_writer(
     for earlier in stores_of(base):
         if earlier in writer and writer[earlier] != i:
             edges[writer[earlier]].add(i)
-    target = kernel.nests[0].target if kernel.kind == "compute" else kernel.args[0]
-    writers.setdefault(root_storage(_target_of(store, kernel, target), leaves), []).append((i, store))
+    writers.setdefault(_written_storage(kernel, store, leaves), []).append((i, store))
 
 
-def _target_of(store: UOp, kernel: Kernel, default: UOp) -> UOp:
-    # Merged kernels write several storages: the nest at the position of this store.
-    if kernel.kind != "compute" or len(kernel.nests) != len(kernel.writes):
-        return default
-    return kernel.nests[kernel.writes.index(store)].target
+def _written_storage(kernel: Kernel, store: UOp, leaves: dict[UOp, Leaf]) -> UOp:
+    if kernel.kind != "compute":
+        target = kernel.args[0]
+    elif len(kernel.nests) == len(kernel.writes):  # merged kernels write several: the nest at the position of this store
+        target = kernel.nests[kernel.writes.index(store)].target
+    else:
+        target = kernel.nests[0].target
+    return root_storage(target, leaves)
 
 
-def topological_order(kernels: list[Kernel], edges: Edges) -> list[int] | None:
-    """Return positions in a valid order, the original order wherever free; None if there is a cycle."""
+def topological_order(kernels: list[Kernel], edges: Edges) -> list[int]:
+    """Return positions in a valid order, the original order wherever free; those on and behind a cycle are missing."""
     waits = [0] * len(kernels)
     for after in edges.values():
         for i in after:
@@ -135,7 +138,41 @@ def topological_order(kernels: list[Kernel], edges: Edges) -> list[int] | None:
             waits[after] -= 1
             if waits[after] == 0:
                 heapq.heappush(ready, after)
-    return done if len(done) == len(kernels) else None
+    return done
+
+
+def overwritten_states(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> set[UOp]:
+    """Return states of storage that kernels read which have to run after a later write; empty if there is an order.
+
+    Raises:
+        RuntimeError: Custom kernels wait for each other in a circle.
+    """
+    edges = build_edges(kernels, leaves)
+    done = topological_order(kernels, edges)
+    if len(done) == len(kernels):
+        return set()
+    stuck = set(range(len(kernels))) - set(done)
+    written: dict[UOp, set[UOp]] = {}
+    for i in stuck:
+        for u in kernels[i].writes:
+            if u.op is Ops.STORE:
+                written.setdefault(_written_storage(kernels[i], u, leaves), set()).add(u)
+    found: set[UOp] = set()
+    for i in stuck:
+        for stand_in in kernels[i].loads():
+            leaf = leaves[_below(stand_in, leaves)]
+            if is_stored(leaf.state) and written.get(leaf.storage, set()) - stores_of(leaf.state) - set(kernels[i].writes):
+                found.add(leaf.state)
+    if not found:
+        raise _cycle_error()
+    return found
+
+
+def _cycle_error() -> RuntimeError:
+    return RuntimeError(
+        "cycle detected in assign graph: an in-place write needs a value that itself needs the written storage as "
+        "it was before; make the old value independent with .contiguous() or .clone() before assigning"
+    )
 
 
 def order_kernels(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kernel]:
@@ -144,27 +181,25 @@ def order_kernels(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kernel
     Raises:
         RuntimeError: In-place writes wait for each other in a circle.
     """
-    edges = build_edges(kernels, leaves)
-    order = topological_order(kernels, edges)
-    if order is None:
-        raise RuntimeError(
-            "cycle detected in assign graph: an in-place write needs a value that itself needs the written storage as "
-            "it was before; make the old value independent with .contiguous() or .clone() before assigning"
-        )
+    order = topological_order(kernels, build_edges(kernels, leaves))
+    if len(order) < len(kernels):
+        raise _cycle_error()
     return [kernels[i] for i in order]
 
 
 def in_place_hazard(kernel: Kernel, leaves: dict[UOp, Leaf]) -> bool:
-    """Return whether a kernel reads, at other positions than it writes, the storage that it writes."""
+    """Return whether the order of iterations would show.
+
+    It would if a kernel reads, at other positions than it writes, the storage that it writes, or writes a storage twice.
+    """
     targets = {nest.target: nest for nest in kernel.nests}
-    for nest in kernel.nests:
-        if nest.serial and not nest.accumulate:
-            pass
-        for root in (nest.value, nest.index, *(() if nest.gate is None else (nest.gate,))):
-            for u in root.toposort():
-                if u.op is not Ops.INDEX or u.src[0].dtype is dtypes.void:
-                    continue
-                written = targets.get(root_storage(u.src[0], leaves))
-                if written is not None and (u.src[1] is not written.index or written.serial or u.src[0].tag is not None):
-                    return True
+    if len(targets) < len(kernel.nests):
+        return True
+    for root in kernel.roots():
+        for u in root.toposort():
+            if u.op is not Ops.INDEX or u.src[0].dtype is dtypes.void:
+                continue
+            written = targets.get(root_storage(u.src[0], leaves))
+            if written is not None and (u.src[1] is not written.index or written.serial or u.src[0].tag is not None):
+                return True
     return False

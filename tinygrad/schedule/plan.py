@@ -38,6 +38,8 @@ class Plan:
         results: For each root of the graph the node that shows its value, over storages; None if it has none.
         places: For storages that share an arena, (device, offset in bytes).
         arenas: Bytes of each device's arena.
+        written: Positions, in dependency order of the graph, of the AFTER nodes whose writes the calls carry out. (Writes
+            that only unused arguments or results of functions lead to are not among them.)
     """
 
     calls: tuple[PlannedCall, ...]
@@ -45,6 +47,7 @@ class Plan:
     results: tuple[UOp | None, ...]
     places: dict[UOp, tuple[str, int]] = field(default_factory=dict)
     arenas: dict[str, int] = field(default_factory=dict)
+    written: tuple[int, ...] = ()
 
 
 def place_intermediates(calls: Sequence[PlannedCall], kept: Collection[UOp]) -> tuple[dict[UOp, Any], dict[str, int]]:
@@ -103,6 +106,7 @@ def save_plan(sink: UOp, plan: Plan) -> None:
         [r is not None for r in plan.results],
         [plan.places.get(s) for s in plan.storages],
         plan.arenas,
+        plan.written,
     )
     # A tagged storage refers to the one below it by node: written as one graph, all of them stay the same nodes.
     diskcache_put("schedule", _key(sink), (shape, save_graph(UOp(Ops.SINK, dtypes.void, tuple(nodes)))))
@@ -117,10 +121,10 @@ def load_plan(sink: UOp) -> Plan | None:
     found = diskcache_get("schedule", _key(sink))
     if found is None:
         return None
-    (n_storages, arg_counts, has_result, places, arenas), records = found
+    (n_storages, arg_counts, has_result, places, arenas, written), records = found
     nodes = iter(_unpickle_graph(records).src)
     storages = tuple(next(nodes) for _ in range(n_storages))
     calls = tuple(PlannedCall(next(nodes), tuple(next(nodes) for _ in range(n))) for n in arg_counts)
     results = tuple(next(nodes) if has else None for has in has_result)
     placed = {s: place for s, place in zip(storages, places, strict=True) if place is not None}
-    return Plan(calls, storages, results, placed, arenas)
+    return Plan(calls, storages, results, placed, arenas, written)

@@ -26,7 +26,7 @@ def runs_kernels(device: str | tuple[str, ...] | None) -> bool:
     return not (isinstance(device, str) and device.split(":")[0] in STORAGE_DEVICES)
 
 
-def inline_functions(sink: UOp) -> UOp:
+def inline_functions(sink: UOp, follow: dict[UOp, UOp] | None = None) -> UOp:
     """Replace every result of a FUNCTION by the body's value, with PARAMs replaced by the arguments."""
     while sink.op_in_backward_slice_with_self(Ops.FUNCTION):
         bodies: dict[UOp, UOp] = {}
@@ -42,7 +42,7 @@ def inline_functions(sink: UOp) -> UOp:
                 return value.contiguous() if call.arg.precompile else value
             return u if src == u.src else u.replace(src=src)
 
-        inlined = rebuild(sink, inline)
+        inlined = rebuild(sink, inline, follow)
         if inlined is sink:
             break  # what is left is not used as a value
         sink = inlined
@@ -53,8 +53,17 @@ def _is_argument(u: UOp) -> bool:
     return u.op is Ops.PARAM and not u.is_variable
 
 
-def rebuild(root: UOp, rule: Callable[[UOp, tuple[UOp, ...]], UOp]) -> UOp:
-    """Rebuild a graph bottom-up: ``rule(node, new sources)`` gives each node's replacement. Call bodies are kept."""
+Rule = Callable[[UOp, tuple[UOp, ...]], UOp]
+
+
+def rebuild(root: UOp, rule: Rule, follow: dict[UOp, UOp] | None = None) -> UOp:
+    """Rebuild a graph bottom-up: ``rule(node, new sources)`` gives each node's replacement. Call bodies are kept.
+
+    Args:
+        root: The graph.
+        rule: The replacement of one node.
+        follow: Map whose values are nodes of the graph; they are replaced by what has become of them.
+    """
     new: dict[UOp, UOp] = {}
     for u in root.toposort(enter_calls=False):
         if u.op is Ops.CALL or u.op is Ops.FUNCTION:
@@ -62,6 +71,8 @@ def rebuild(root: UOp, rule: Callable[[UOp, tuple[UOp, ...]], UOp]) -> UOp:
         else:
             src = tuple([new[s] for s in u.src])
         new[u] = rule(u, src)
+    if follow is not None:
+        follow.update({original: new[now] for original, now in follow.items() if now in new})
     return new[root]
 
 
@@ -120,9 +131,14 @@ def clean(u: UOp, src: tuple[UOp, ...]) -> UOp:
     return u if src == u.src else u.replace(src=src)
 
 
-def prepare(sink: UOp) -> UOp:
-    """Return the graph ready for kernels to be cut from it."""
-    tidy = rebuild(inline_functions(sink), clean)
+def prepare(sink: UOp, follow: dict[UOp, UOp] | None = None) -> UOp:
+    """Return the graph ready for kernels to be cut from it.
+
+    Args:
+        sink: The tensor graph.
+        follow: Map whose values are nodes of the graph; they are replaced by what has become of them.
+    """
+    tidy = rebuild(inline_functions(sink, follow), clean, follow)
     # A result on a device that turned out to be constant is still wanted there.
     roots = (
         UOp(Ops.COPY, new.dtype, (new,), old.device) if old.device is not None and new.device is None else new

@@ -18,7 +18,6 @@ from tinygrad.helpers import prod
 from tinygrad.schedule.fusion import (
     Cost,
     fits_as_row,
-    is_tiny_reduce,
     node_cost,
     reduce_terms,
     too_big,
@@ -132,7 +131,7 @@ class Rangeify:
                 u = u.src[0]
             if is_stored(u) or u.op in (Ops.CONST, Ops.SPECIAL, Ops.COPY, Ops.CONTIGUOUS) or u.device is None:
                 continue
-            if u.op is Ops.REDUCE and not is_tiny_reduce(u):
+            if u.op is Ops.REDUCE and not self.is_tiny(u):
                 continue  # it is decided elsewhere; a tiny one, such as a 2x2 pooling, is elementwise code
             size = numel(u)
             if size and size * 4 <= full and worth_storing_operand(self.costs[u], full / size):
@@ -159,8 +158,12 @@ class Rangeify:
             if too_big(cost):
                 self.must[u] = None
                 self.costs[u] = seen[u] = Cost(frozenset({u}))
-            elif users.get(u, 0) > 1 and ((u.op is Ops.REDUCE and not is_tiny_reduce(u)) or self.ends_reduce(u)):
+            elif users.get(u, 0) > 1 and ((u.op is Ops.REDUCE and not self.is_tiny(u)) or self.ends_reduce(u)):
                 seen[u] = Cost(frozenset({u}))
+
+    def is_tiny(self, reduce: UOp) -> bool:
+        """Return whether a REDUCE counts as elementwise code."""
+        return reduce not in self.costs[reduce].reduces
 
     def count_users(self) -> dict[UOp, int]:
         """Return how many nodes that compute something read each node, seen through views."""
@@ -206,7 +209,7 @@ class Rangeify:
         found = self.contexts.get(u)
         if not found or u.op in GroupOp.Movement or u.device is None or u in self.gathers:
             return False
-        if u.op is Ops.REDUCE and not is_tiny_reduce(u):
+        if u.op is Ops.REDUCE and not self.is_tiny(u):
             if len(found) > 1:
                 return True
             context = next(iter(found))

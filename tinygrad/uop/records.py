@@ -18,7 +18,8 @@ class _ShortRepr:
     """Prints the fields that differ from their defaults: graphs hold thousands of records."""
 
     def __repr__(self) -> str:
-        values = ((f.name, getattr(self, f.name), f.default) for f in fields(self))  # type: ignore[arg-type]
+        shown = (f for f in fields(self) if f.repr)  # type: ignore[arg-type]
+        values = ((f.name, getattr(self, f.name), f.default) for f in shown)
         return f"{type(self).__name__}({', '.join(f'{name}={v!r}' for name, v, default in values if v != default)})"
 
 
@@ -136,7 +137,8 @@ class CallInfo(_ShortRepr):
         aux: Whatever a runtime wants to keep with the call.
     """
 
-    grad_fxn: Callable[..., Any] | None = field(default=None, compare=True)
+    # Not printed: a node's key is made of its printed form, and a function prints with an address of this process.
+    grad_fxn: Callable[..., Any] | None = field(default=None, compare=True, repr=False)
     name: str | None = None
     precompile: bool = False
     precompile_backward: bool = False
