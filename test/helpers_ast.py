@@ -123,7 +123,7 @@ def run_program(
 
     info = program.arg
     out = {slot: a.copy() for slot, a in arrays.items()}
-    params = {u.arg.slot: u for u in program.src[1].src if u.op is Ops.PARAM and u.arg.addrspace is AddrSpace.GLOBAL}
+    params = {u.arg.slot: u for u in program.src[0].toposort() if u.op is Ops.PARAM and u.arg.addrspace is AddrSpace.GLOBAL}
     signature = [(f"data{s}", s, params[s].dtype, params[s].arg.shape) for s in info.globals]
     signature += [(v.arg.name, i, v.dtype, ()) for i, v in enumerate(info.vars)]
     run = Device[device].runtime(TinyELF(program.src[3].arg, info.function_name, info.target, signature))

@@ -6,6 +6,8 @@ Out:  the Schedule with steps applied.
 
 from __future__ import annotations
 
+import itertools
+
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.schedule import Axis, Schedule
@@ -14,6 +16,7 @@ from tinygrad.uop.ops import UOp
 
 THREAD_WORK = 1 << 17  # instructions below which waking threads costs more than it saves
 THREAD_PIECES = 64  # iterations of the parallel loop that leave nobody waiting for long
+LINE = 16  # float32 elements of a cache line
 MAX_CHAIN = 128  # float additions in one chain before blocks are summed on their own
 
 
@@ -108,6 +111,35 @@ def copy_small_outputs(schedule: Schedule, kernel: Kernel, lane: UOp) -> None:
         if at is not None and schedule.axes[at].size == size <= 4 and copies * size <= 4:
             copies *= size
             schedule.apply(Opt(OptOps.UPCAST, at, 0))
+
+
+def tile_for_cache(schedule: Schedule, kernel: Kernel, lane: UOp) -> None:
+    """Where lanes lie far apart in one buffer, walk the loop along which that buffer is contiguous in short innermost pieces.
+
+    A transpose then uses all of every cache line that it touches, on both sides, before the line is lost.
+    """
+    far = [a for a in kernel.accesses if lane in a.ranges and abs(a.step(lane) or LINE) >= LINE]
+    lanes_are_strided = any(a.step(lane) is not None for a in far)
+    for r in kernel.ranges:
+        at = position(schedule, r, LOOPS)
+        if r is lane or at is None or not any(a.step(r) == 1 for a in far):
+            continue
+        size = schedule.axes[at].size
+        if not isinstance(size, int) or size < 2:
+            continue
+        if size > LINE:
+            if size % LINE and schedule.reads_outputs():
+                return
+            schedule.apply(Opt(OptOps.OVERLAP if size % LINE else OptOps.SPLIT, at, LINE))
+            at += 1
+        if schedule.axes[at].size % 4 == 0 and lanes_are_strided:
+            schedule.apply(Opt(OptOps.UPCAST, at, 4))
+        outputs = [i for i, a in enumerate(schedule.axes) if a.kind in LOOPS]
+        if at not in outputs:
+            return
+        for a, b in itertools.pairwise(outputs[outputs.index(at) :]):
+            schedule.apply(Opt(OptOps.SWAP, a, b))
+        return
 
 
 def block_long_sums(schedule: Schedule, kernel: Kernel, longest: int = MAX_CHAIN) -> None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.loops import (
+    LINE,
     block_long_sums,
     copy_small_outputs,
+    tile_for_cache,
     unroll_small,
     use_threads,
     vectorize_output,
@@ -54,6 +56,7 @@ def optimize_loops(schedule: Schedule, kernel: Kernel) -> None:
         own = {r: u for u in kernel.reduces for r in u.src[1:]}
         for r in choose_lanes(schedule, kernel):
             lanes = kernel.lanes(r, renderer.vector_bytes)
+            is_far = False
             is_long = _instructions(kernel, r) >= LONG_EXPRESSION
             blocks = 1 if is_long else CHAINS
             if r in own:
@@ -63,7 +66,11 @@ def optimize_loops(schedule: Schedule, kernel: Kernel) -> None:
             if 2 <= apart <= 4:
                 copy_small_outputs(schedule, kernel, r)
                 blocks = 1
-            vectorize_output(schedule, r, lanes, blocks, whole=2 if is_long else 4)
+            if any(abs(a.step(r) or 0) >= LINE for a in kernel.accesses if r in a.ranges):
+                blocks, is_far = 1, True
+            vectorize_output(schedule, r, lanes, blocks, whole=1 if is_far else 2 if is_long else 4)
+            if not kernel.reduces:
+                tile_for_cache(schedule, kernel, r)
     unroll_small(schedule)
     block_long_sums(schedule, kernel)
     use_threads(schedule, kernel)
