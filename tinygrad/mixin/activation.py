@@ -49,7 +49,7 @@ class ActivationMixin(UnaryMixin):
 
     @float_function(weak=True)
     def sigmoid(self) -> Self:
-        """1 / (1 + exp(-x)). Error: 2.2 ulp."""
+        """1 / (1 + exp(-x)). Error: 2.4 ulp."""
         # exp(x) / (1 + exp(x)) is accurate for all negative x; from 40 on the result is 1 in every dtype.
         power = (self > 40).where(40.0, self).exp()
         value = power / (power + 1)
@@ -74,14 +74,14 @@ class ActivationMixin(UnaryMixin):
         return value._with_gradient(self, (self > 0).where(1.0, minus_one + 1))
 
     def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
-        """Return gamma * elu(x, alpha). Error: 4 ulp."""
+        """Return gamma * elu(x, alpha). Error: 4.1 ulp."""
         return self.elu(alpha) * gamma
 
     @float_function(weak=True)
     def gelu(self, approximate: str = "tanh") -> Self:
         """Return x times the normal distribution function, through tanh or (``none``) exactly, through erf.
 
-        Error: 6 ulp exactly, 3 + 4 * abs(x)**3 ulp through tanh.
+        Error: 6 ulp exactly, 4 + 2 * x**2 ulp through tanh.
 
         Raises:
             RuntimeError: Another approximation.
@@ -107,7 +107,7 @@ class ActivationMixin(UnaryMixin):
 
     @float_function(weak=True)
     def quick_gelu(self) -> Self:
-        """Return x * sigmoid(1.702 x). Error: 3 + abs(x) ulp."""
+        """Return x * sigmoid(1.702 x). Error: 3 + 1.7 * abs(x) ulp."""
         return self._times_sigmoid(self * 1.702, self.const_like(1.702))
 
     @float_function(weak=True)
@@ -149,28 +149,28 @@ class ActivationMixin(UnaryMixin):
 
     @float_function(weak=True)
     def hardswish(self) -> Self:
-        """Return x * relu6(x + 3) / 6. Error: 2 ulp."""
+        """Return x * relu6(x + 3) / 6. Error: 2.6 ulp."""
         value = (self < -3).where(-3.0, self) * ((self + 3).clamp(0, 6) * (1 / 6))
         inside = self * (1 / 3) + 0.5
         return value._with_gradient(self, (self <= -3).where(0.0, (self < 3).where(inside, 1.0)))
 
     @float_function(weak=True)
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
-        """Return alpha * x + beta, limited to [0, 1]. Error: 2 ulp."""
+        """Return alpha * x + beta, limited to [0, 1]. Error: 1.5 ulp."""
         # With x + beta / alpha nothing cancels after a rounding.
         line = (self + beta / alpha) * alpha if alpha else self * alpha + beta
         return line._hard_limit(0, 1)
 
     @float_function(weak=True)
     def softplus(self, beta: float = 1.0) -> Self:
-        """Return log(1 + exp(beta x)) / beta. Error: 2.5 ulp."""
+        """Return log(1 + exp(beta x)) / beta. Error: 2.6 ulp, in float64 3.6 ulp."""
         scaled = self * beta
         value = ((scaled.abs() * -1).exp().log1p() + scaled.maximum(0)) / beta
         return value._with_gradient(self, scaled.sigmoid())
 
     @float_function(weak=True)
     def mish(self) -> Self:
-        """Return x * tanh(softplus(x)). Error: 3 ulp."""
+        """Return x * tanh(softplus(x)). Error: 4.3 ulp."""
         # For y = exp(x), tanh(log(1 + y)) is n / (n + 2) with n = y * (y + 2).
         power, is_small = self._shifted_power()
         numerator = power * (power + 2)
@@ -180,7 +180,7 @@ class ActivationMixin(UnaryMixin):
         return value._with_gradient(self, slope)
 
     def logsigmoid(self) -> Self:
-        """Return log(sigmoid(x)) without overflow. Error: 2.5 ulp."""
+        """Return log(sigmoid(x)) without overflow. Error: 2.6 ulp, in float64 3.6 ulp."""
         return (self * -1).softplus() * -1
 
     @float_function()

@@ -3,6 +3,10 @@
 In:   ``alu`` with EXP2, LOG2, SIN, SQRT, RECIPROCAL, TRUNC, and the operators.
 Out:  graphs that are accurate over the whole range, with the derivative stated where that is simpler than deriving it.
 
+The errors that docstrings state are the largest ones over all float32 inputs, in units in the last place of the result
+(``test/backend/test_accuracy.py``); float64 stays within them too where no second number is given. Narrow floats are
+computed in float32 and rounded once more.
+
 ``_with_gradient`` states a derivative: the node has the value of its first source, and its gradient with respect to the
 second source is the third one times the incoming gradient. So the backward pass reads the result that the forward pass
 stored, and is right where differentiating the formula would give inf * 0.
@@ -30,11 +34,12 @@ _NARROW = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def float_function(*, weak: bool = False) -> Callable[[F], F]:
+def float_function(*, weak: bool = False, weak_bool: bool = False) -> Callable[[F], F]:
     """Decorate a function of a float: other dtypes are cast first, narrow floats are computed in float32.
 
     Args:
-        weak: Integers become weakfloat instead of the default float.
+        weak: Integers and bools become weakfloat instead of the default float.
+        weak_bool: Bools do.
     """
 
     def decorate(function: F) -> F:
@@ -44,7 +49,11 @@ def float_function(*, weak: bool = False) -> Callable[[F], F]:
             if dtype in _NARROW:
                 return function(self.cast(dtypes.float32), *args, **kwargs).cast(dtype)
             if not dtypes.is_float(dtype):
-                self = self.cast(least_upper_dtype(dtype, dtypes.weakfloat) if weak else least_upper_float(dtype))
+                self = self.cast(
+                    least_upper_dtype(dtype, dtypes.weakfloat)
+                    if weak or (weak_bool and dtype is dtypes.bool)
+                    else least_upper_float(dtype)
+                )
             return function(self, *args, **kwargs)
 
         return cast("F", run)
@@ -150,47 +159,47 @@ class UnaryMixin(OperatorMixin):
         return self * self
 
     def sqrt(self) -> Self:
-        """Square root; NaN below 0."""
+        """Square root; NaN below 0. Error: 0.5 ulp."""
         return self._float().alu(Ops.SQRT)
 
     def rsqrt(self) -> Self:
-        """1 / sqrt(x)."""
+        """1 / sqrt(x). Error: 1.5 ulp."""
         return self.sqrt().reciprocal()
 
     def reciprocal(self) -> Self:
-        """1 / x."""
+        """1 / x. Error: 0.5 ulp."""
         return self._float().alu(Ops.RECIPROCAL)
 
     # ---- exponentials and logarithms -------------------------------------------------------------------------------
 
     @float_function()
     def exp(self) -> Self:
-        """Return e ** x."""
+        """Return e ** x. Error: 0.9 ulp."""
         # Lowering recognises this product and reduces the argument in extended precision.
         value = (self * LOG2E).alu(Ops.EXP2)
         return value._with_gradient(self, value)
 
     def exp2(self) -> Self:
-        """2 ** x."""
+        """2 ** x. Error: 0.9 ulp."""
         return self._float().alu(Ops.EXP2)
 
     @float_function()
     def log(self) -> Self:
-        """Natural logarithm."""
+        """Natural logarithm. Error: 1.5 ulp, in float64 2.8 ulp."""
         return (self.alu(Ops.LOG2) * LN2)._with_gradient(self, self.reciprocal())
 
     def log2(self) -> Self:
-        """Logarithm to base 2: -inf at 0, NaN below."""
+        """Logarithm to base 2: -inf at 0, NaN below. Error: 1 ulp, in float64 2.5 ulp."""
         return self._float().alu(Ops.LOG2)
 
     @float_function()
     def log10(self) -> Self:
-        """Logarithm to base 10."""
+        """Logarithm to base 10. Error: 2.2 ulp, in float64 2.8 ulp."""
         return (self.alu(Ops.LOG2) * math.log10(2.0))._with_gradient(self, (self * math.log(10.0)).reciprocal())
 
     @float_function()
     def expm1(self) -> Self:
-        """Return e ** x - 1, accurate near 0."""
+        """Return e ** x - 1, accurate near 0. Error: 1.8 ulp."""
         from tinygrad.mixin import approx
 
         value = approx.expm1(self)
@@ -198,7 +207,7 @@ class UnaryMixin(OperatorMixin):
 
     @float_function()
     def log1p(self) -> Self:
-        """Return log(1 + x), accurate near 0."""
+        """Return log(1 + x), accurate near 0. Error: 2 ulp, in float64 3 ulp."""
         from tinygrad.mixin import approx
 
         return approx.log1p(self)._with_gradient(self, (self + 1).reciprocal())
@@ -206,41 +215,41 @@ class UnaryMixin(OperatorMixin):
     # ---- trigonometry ----------------------------------------------------------------------------------------------
 
     def sin(self) -> Self:
-        """Sine; NaN for infinities."""
+        """Sine, of any size of x; NaN for infinities. Error: 1.1 ulp."""
         return self._float().alu(Ops.SIN)
 
     @float_function()
     def cos(self) -> Self:
-        """Cosine; NaN for infinities."""
+        """Cosine, of any size of x; NaN for infinities. Error: 1.1 ulp."""
         # Lowering recognises the sum: it shifts by a quarter turn after the exact reduction of x, and adds nothing.
         value = (self + math.pi / 2).alu(Ops.SIN)
         return value._with_gradient(self, self.alu(Ops.SIN) * -1)
 
     @float_function()
     def tan(self) -> Self:
-        """Tangent."""
+        """Tangent, of any size of x; NaN for infinities. Error: 2.7 ulp."""
         value = self.alu(Ops.SIN).alu(Ops.FDIV, self.cos())
         return value._with_gradient(self, value * value + 1)
 
     @float_function(weak=True)
     def asin(self) -> Self:
-        """Inverse sine; NaN outside [-1, 1]."""
+        """Inverse sine; NaN outside [-1, 1]. Error: 2.8 ulp."""
         from tinygrad.mixin import approx
 
         return approx.asin(self)._with_gradient(self, ((1 - self) * (1 + self)).rsqrt())
 
     @float_function(weak=True)
     def acos(self) -> Self:
-        """Inverse cosine; NaN outside [-1, 1]."""
+        """Inverse cosine; NaN outside [-1, 1]. Error: 2.2 ulp."""
         from tinygrad.mixin import approx
 
         near_one = approx.asin(((1 - self) * 0.5).sqrt()) * 2
         value = (self > 0.5).where(near_one, approx.asin(self) * -1 + math.pi / 2)
         return value._with_gradient(self, ((1 - self) * (1 + self)).rsqrt() * -1)
 
-    @float_function()
+    @float_function(weak_bool=True)
     def atan(self) -> Self:
-        """Inverse tangent."""
+        """Inverse tangent. Error: 1.9 ulp."""
         from tinygrad.mixin import approx
 
         return approx.atan(self)._with_gradient(self, (self * self + 1).reciprocal())
@@ -249,12 +258,12 @@ class UnaryMixin(OperatorMixin):
 
     @float_function()
     def sinh(self) -> Self:
-        """Hyperbolic sine."""
+        """Hyperbolic sine. Error: 3 ulp."""
         return self._sinh()._with_gradient(self, self._cosh())
 
     @float_function()
     def cosh(self) -> Self:
-        """Hyperbolic cosine."""
+        """Hyperbolic cosine. Error: 2.5 ulp."""
         return self._cosh()._with_gradient(self, self._sinh())
 
     def _sinh(self) -> Self:
@@ -274,7 +283,7 @@ class UnaryMixin(OperatorMixin):
 
     @float_function(weak=True)
     def tanh(self) -> Self:
-        """Hyperbolic tangent, accurate near 0 and far out."""
+        """Hyperbolic tangent, accurate near 0 and far out. Error: 4 ulp."""
         from tinygrad.mixin import approx
 
         # From 20 on the result is 1 in every dtype; the bound keeps expm1 finite.
@@ -282,30 +291,32 @@ class UnaryMixin(OperatorMixin):
         value = minus_one / (minus_one + 2)
         return value._with_gradient(self, 1 - value * value)
 
-    @float_function()
+    @float_function(weak_bool=True)
     def asinh(self) -> Self:
-        """Inverse hyperbolic sine."""
+        """Inverse hyperbolic sine. Error: 2.8 ulp, in float64 3.5 ulp."""
         from tinygrad.mixin import approx
 
         x = self.abs()
         small = approx.log1p(x + x * x / ((x * x + 1).sqrt() + 1))
         value = (x > 1e9).where(x.log() + LN2, small)
         value = (self < 0).where(value * -1, self.eq(0).where(self, value))
-        return value._with_gradient(self, (self * self + 1).rsqrt())
+        # The square of a large number is infinite.
+        slope = (x > 1e9).where(x.reciprocal(), (self * self + 1).rsqrt())
+        return value._with_gradient(self, slope)
 
-    @float_function()
+    @float_function(weak_bool=True)
     def acosh(self) -> Self:
-        """Inverse hyperbolic cosine; NaN below 1."""
+        """Inverse hyperbolic cosine; NaN below 1. Error: 3.1 ulp."""
         from tinygrad.mixin import approx
 
         above = self - 1
         small = approx.log1p(above + (above * (above + 2)).sqrt())
-        value = (self > 1e9).where(self.log() + LN2, small)
-        return value._with_gradient(self, (above * (self + 1)).rsqrt())
+        value = (self > 1e9).where(self.log() + LN2, (self < 1).where(math.nan, small))
+        return value._with_gradient(self, above.rsqrt() * (self + 1).rsqrt())
 
     @float_function()
     def atanh(self) -> Self:
-        """Inverse hyperbolic tangent: infinite at -1 and 1, NaN outside."""
+        """Inverse hyperbolic tangent: infinite at -1 and 1, NaN outside. Error: 2.9 ulp, in float64 4 ulp."""
         from tinygrad.mixin import approx
 
         x = self.abs()
@@ -315,7 +326,7 @@ class UnaryMixin(OperatorMixin):
 
     @float_function()
     def erf(self) -> Self:
-        """Error function."""
+        """Error function. Error: 2.5 ulp, in float64 4.5 ulp."""
         from tinygrad.mixin import approx
 
         slope = (self * self * -1).exp() * (2.0 / math.sqrt(math.pi))
