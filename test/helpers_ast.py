@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad.codegen.late.lower import is_memory
+from tinygrad.codegen.late.structure import is_memory
 from tinygrad.dtype import AddrSpace, DType, dtypes, truncate
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp, exec_alu, identity_element
@@ -107,7 +107,9 @@ def _cast(value: Any, dtype: DType) -> Any:
     return truncate[dtype](dtype.const(value)) if dtype not in dtypes.weaks else dtype.const(value)
 
 
-def evaluate(sink: UOp, arrays: dict[int, np.ndarray], variables: dict[str, int] | None = None) -> dict[int, np.ndarray]:
+def evaluate(
+    sink: UOp, arrays: dict[int, np.ndarray], variables: dict[str, int] | None = None
+) -> dict[int, np.ndarray]:
     """Run a kernel AST by its definition, one element at a time; returns copies of the arrays."""
     out = {slot: a.copy() for slot, a in arrays.items()}
     for end in sink.src:
@@ -123,7 +125,9 @@ def run_program(
 
     info = program.arg
     out = {slot: a.copy() for slot, a in arrays.items()}
-    params = {u.arg.slot: u for u in program.src[0].toposort() if u.op is Ops.PARAM and u.arg.addrspace is AddrSpace.GLOBAL}
+    params = {
+        u.arg.slot: u for u in program.src[0].toposort() if u.op is Ops.PARAM and u.arg.addrspace is AddrSpace.GLOBAL
+    }
     signature = [(f"data{s}", s, params[s].dtype, params[s].arg.shape) for s in info.globals]
     signature += [(v.arg.name, i, v.dtype, ()) for i, v in enumerate(info.vars)]
     run = Device[device].runtime(TinyELF(program.src[3].arg, info.function_name, info.target, signature))
@@ -151,7 +155,7 @@ def _index(value: int) -> UOp:
 
 
 class RandomKernel:
-    """A random kernel: loops, permuted, strided, reversed, divided and gated indices, nested reductions, several stores.
+    """Random kernel: loops; permuted, strided, reversed, divided and gated indices; nested reductions; several stores.
 
     Args:
         seed: The same seed gives the same kernel and the same input.

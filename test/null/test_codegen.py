@@ -166,5 +166,4 @@ def test_a_loop_cannot_be_read_from_outside() -> None:
         at(param(2, 4), b).store(at(param(1, 4), a)).end(b),
     )
     with pytest.raises(RuntimeError, match="do not nest"):
-        lowering = Lowering(crossing, dtypes.int64)
-        linearize(lowering.run(), lowering.order)
+        Lowering(crossing, dtypes.int64)

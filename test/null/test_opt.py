@@ -139,7 +139,11 @@ def test_no_value_has_lanes_of_two_ranges() -> None:
 def test_threads_run_the_outermost_loop() -> None:
     made = optimize_kernel(matmul(12, 8, 6, (Opt(OptOps.THREAD, 1, 4),)), Vectors())
     ranges = made.src[0].src[1:]
-    assert [(r.arg[-1], r.src[0].arg) for r in ranges] == [(AxisType.THREAD, 4), (AxisType.LOOP, 12), (AxisType.LOOP, 2)]
+    assert [(r.arg[-1], r.src[0].arg) for r in ranges] == [
+        (AxisType.THREAD, 4),
+        (AxisType.LOOP, 12),
+        (AxisType.LOOP, 2),
+    ]
     with pytest.raises(KernelOptError, match="THREAD axis already"):
         optimize_kernel(matmul(12, 8, 6, (Opt(OptOps.THREAD, 1, 4), Opt(OptOps.THREAD, 1, 0))), Vectors())
 

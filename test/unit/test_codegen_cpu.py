@@ -57,7 +57,9 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 64), (50, 51, 30), (33, 10, 57), (7, 100, 1), (1, 64, 64), (130, 20, 9)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(64, 64, 64), (50, 51, 30), (33, 10, 57), (7, 100, 1), (1, 64, 64), (130, 20, 9)]
+)
 @pytest.mark.parametrize("transposed", [False, True])
 def test_matmul(m: int, n: int, k: int, transposed: bool) -> None:
     i, j, r = loop(m, 0), loop(n, 1), red(k, 2)
@@ -80,7 +82,9 @@ def test_convolution_with_packed_weights(size: int, channels: int, kernel_size: 
     left = at(param(1, image.size), ((n * inputs + ic) * size + y + ky) * size + x + kx)
     right = at(param(2, weight.size), ((ic * kernel_size + ky) * kernel_size + kx) * channels + oc)
     body = (left * right).reduce(ic, ky, kx, arg=Ops.ADD)
-    sink = kernel(store(param(0, images * channels * out * out), ((n * channels + oc) * out + y) * out + x, body, n, oc, y, x))
+    sink = kernel(
+        store(param(0, images * channels * out * out), ((n * channels + oc) * out + y) * out + x, body, n, oc, y, x)
+    )
     got = run_cpu(
         sink, {0: np.zeros(images * channels * out * out, np.float32), 1: image.reshape(-1), 2: weight.reshape(-1)}
     )
@@ -129,7 +133,8 @@ def test_pooling_windows() -> None:
     data = normal(3, 20, 20)
     body = at(param(1, data.size), n * 400 + (y * 2 + ky) * 20 + x * 2 + kx).reduce(ky, kx, arg=Ops.MAX)
     got = run_cpu(
-        kernel(store(param(0, 300), n * 100 + y * 10 + x, body, n, y, x)), {0: np.zeros(300, np.float32), 1: data.reshape(-1)}
+        kernel(store(param(0, 300), n * 100 + y * 10 + x, body, n, y, x)),
+        {0: np.zeros(300, np.float32), 1: data.reshape(-1)},
     )
     np.testing.assert_array_equal(got.reshape(3, 10, 10), data.reshape(3, 10, 2, 10, 2).max((2, 4)))
 

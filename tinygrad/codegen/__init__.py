@@ -17,9 +17,9 @@ from tinygrad.codegen.late.linearizer import linearize
 from tinygrad.codegen.late.lower import Lowering
 from tinygrad.codegen.program_cache import load_program, save_program
 from tinygrad.codegen.simplify import simplify_kernel
-from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.dtype import dtypes
 from tinygrad.helpers import BEAM, DEBUG, EMULATED_DTYPES, NOOPT, TRANSCENDENTAL
-from tinygrad.uop import AxisType, GroupOp, Ops
+from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import KernelInfo, ProgramInfo, UOp
 
 if TYPE_CHECKING:

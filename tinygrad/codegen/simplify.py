@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 
 from tinygrad.codegen.late.affine import affine, from_affine, is_sum
-from tinygrad.codegen.late.lower import is_memory
+from tinygrad.codegen.late.structure import is_memory
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -89,8 +89,11 @@ def _pairs(sink: UOp) -> list[tuple[UOp, UOp]]:
     reduces = [u.src[1:] for u in sink.toposort() if u.op is Ops.REDUCE]
     pairs: dict[tuple[UOp, UOp], None] = {}
     for ranges in ends:
-        for a, b in zip(ranges, ranges[1:], strict=False):
-            if all((a in other) == (b in other) and (a not in other or other.index(a) + 1 == other.index(b)) for other in ends):
+        for a, b in itertools.pairwise(ranges):
+            if all(
+                (a in other) == (b in other) and (a not in other or other.index(a) + 1 == other.index(b))
+                for other in ends
+            ):
                 pairs[a, b] = None
     for ranges in reduces:
         for a, b in itertools.permutations(ranges, 2):
@@ -130,9 +133,7 @@ def _is_one_loop(a: UOp, b: UOp, uses: dict[UOp, tuple[dict[UOp, int], int]]) ->
     return a is not b and all(terms.get(a, 0) == terms.get(b, 0) * inner for terms, _ in uses.values())
 
 
-def _rebuild_merged(
-    sink: UOp, uses: dict[UOp, tuple[dict[UOp, int], int]], merged: dict[UOp, tuple[UOp, ...]]
-) -> UOp:
+def _rebuild_merged(sink: UOp, uses: dict[UOp, tuple[dict[UOp, int], int]], merged: dict[UOp, tuple[UOp, ...]]) -> UOp:
     def final(ranges: tuple[UOp, ...]) -> tuple[UOp, ...]:
         while any(r in merged for r in ranges):
             ranges = tuple(new for r in ranges for new in merged.get(r, (r,)))

@@ -1,1 +1,1 @@
-"""The way from an optimised kernel to a list of instructions: ``lower`` (copies, lanes, accumulators), ``linearizer`` (order)."""
+"""From an optimised kernel to a list of instructions: copies, lanes and accumulators (``lower``), then their order."""

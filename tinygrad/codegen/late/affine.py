@@ -60,7 +60,9 @@ def from_affine(terms: dict[UOp, int], const: int) -> UOp:
     """Build the expression back."""
     total: UOp | None = None
     for term, factor in terms.items():
-        scaled = term if factor == 1 else UOp(Ops.MUL, dtypes.weakint, (term, UOp(Ops.CONST, dtypes.weakint, (), factor)))
+        scaled = (
+            term if factor == 1 else UOp(Ops.MUL, dtypes.weakint, (term, UOp(Ops.CONST, dtypes.weakint, (), factor)))
+        )
         total = scaled if total is None else UOp(Ops.ADD, dtypes.weakint, (total, scaled))
     if total is None or const:
         constant = UOp(Ops.CONST, dtypes.weakint, (), const)

@@ -2,8 +2,8 @@
 
 In:   a SINK over ENDs, STOREs and AFTERs; every node knows through its sources in which loops it must run.
 Out:  the list of instructions; AFTER and GROUP are gone, every loop is closed by one END, SINK comes last.
-Why:  every node is placed in the outermost loop where its sources are available, which is loop-invariant code motion for
-      free; inside a loop body nodes stand near their first use, which keeps few values alive.
+Why:  every node is placed in the outermost loop where its sources are available, which is loop-invariant code motion
+      for free; inside a loop body nodes stand near their first use, which keeps few values alive.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+
 
 class _Loops:
     """The loops of a kernel: which open at which node, and how they nest."""
@@ -114,7 +115,7 @@ class _Blocks:
         self.items: dict[UOp | None, list[UOp]] = {None: [], **{r: [] for r in loops.ranges}}
         self.before: dict[UOp, set[UOp]] = {}
         ends: dict[UOp, int] = {}
-        # For every node: the item that stands for it, and the body that this item is in. An END is stood for by its loop.
+        # For every node: the item that stands for it, and the body that this item is in. Its loop stands for an END.
         item: dict[UOp, UOp] = {}
         place: dict[UOp, UOp | None] = {}
         for u in nodes:

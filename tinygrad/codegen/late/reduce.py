@@ -15,7 +15,8 @@ from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import ParamArg, UOp, identity_element
 
 if TYPE_CHECKING:
-    from tinygrad.codegen.late.lower import Combo, Lowering
+    from tinygrad.codegen.late.lower import Lowering
+    from tinygrad.codegen.late.structure import Combo
 
 MIN_CHAINS = 8  # independent accumulator chains that hide the latency of an addition
 
@@ -28,7 +29,11 @@ class _Accumulated:
         self.op: Ops = node.arg[0]
         value = node.src[0]
         self.fused = (
-            low.fuse and self.op is Ops.ADD and value.op is Ops.MUL and dtypes.is_float(value.dtype) and value not in low.vals
+            low.fuse
+            and self.op is Ops.ADD
+            and value.op is Ops.MUL
+            and dtypes.is_float(value.dtype)
+            and value not in low.vals
         )
         self.inputs = value.src if self.fused else (value,)
         for s in self.inputs:
@@ -52,7 +57,9 @@ class _Accumulated:
         if before is None:
             new = values.alu(Ops.MUL, dtype, inputs) if self.fused else inputs[0]
         else:
-            new = values.alu(Ops.MULACC if self.fused else self.op, dtype, (*inputs, before) if self.fused else (before, *inputs))
+            new = values.alu(
+                Ops.MULACC if self.fused else self.op, dtype, (*inputs, before) if self.fused else (before, *inputs)
+            )
         self.state[key] = new
         low.order.append(new)
 

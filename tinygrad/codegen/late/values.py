@@ -1,4 +1,4 @@
-"""Constructors of lowered values: scalars and vectors with concrete dtypes, constants folded, splats made where they meet.
+"""Constructors of lowered values: scalars and vectors with concrete dtypes, constants folded, splats made as needed.
 
 In:   lowered values and an operation.
 Out:  the lowered result. A vector's lane count is kept in ``Values.width``; what is not in there is a scalar.
@@ -145,7 +145,9 @@ class Values:
                 return b if value else a
             return None
         keeps = (op in (Ops.ADD, Ops.OR, Ops.XOR) and value == 0) or (op is Ops.MUL and value == 1)
-        keeps = keeps or (b_is_right and ((op in (Ops.SHL, Ops.SHR, Ops.SUB) and value == 0) or (op is Ops.CDIV and value == 1)))
+        keeps = keeps or (
+            b_is_right and ((op in (Ops.SHL, Ops.SHR, Ops.SUB) and value == 0) or (op is Ops.CDIV and value == 1))
+        )
         if keeps:
             return self.splat(a, self.width.get(b, 1))
         if op is Ops.MUL and value == 0:

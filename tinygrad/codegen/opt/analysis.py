@@ -10,13 +10,22 @@ import math
 from dataclasses import dataclass, field
 
 from tinygrad.codegen.late.affine import affine
-from tinygrad.codegen.late.lower import is_memory
+from tinygrad.codegen.late.structure import is_memory
 from tinygrad.dtype import dtypes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 # Instructions of one scalar element.
-_SLOW = {Ops.EXP2: 20, Ops.LOG2: 20, Ops.SIN: 30, Ops.POW: 60, Ops.RECIPROCAL: 4, Ops.FDIV: 4, Ops.SQRT: 5, Ops.THREEFRY: 100}
+_SLOW = {
+    Ops.EXP2: 20,
+    Ops.LOG2: 20,
+    Ops.SIN: 30,
+    Ops.POW: 60,
+    Ops.RECIPROCAL: 4,
+    Ops.FDIV: 4,
+    Ops.SQRT: 5,
+    Ops.THREEFRY: 100,
+}
 _INT_SLOW = frozenset({Ops.CDIV, Ops.CMOD, Ops.FLOORDIV, Ops.FLOORMOD})
 _SYMBOLIC_SIZE = 64  # a guess for loops whose length is not known
 
@@ -104,7 +113,12 @@ class Kernel:
         """Return the natural lane count along ``r``: a full vector of the widest value that depends on it."""
         widest = 1
         for u in self.nodes:
-            if u.dtype.itemsize > widest and u.dtype not in dtypes.weaks and u.op is not Ops.PARAM and r in self.open(u):
+            if (
+                u.dtype.itemsize > widest
+                and u.dtype not in dtypes.weaks
+                and u.op is not Ops.PARAM
+                and r in self.open(u)
+            ):
                 widest = u.dtype.itemsize
         return max(2, min(64, vector_bytes // widest))
 

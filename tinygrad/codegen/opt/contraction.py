@@ -2,9 +2,9 @@
 
 In:   a Schedule and the facts about its kernel.
 Out:  the Schedule with steps applied, or untouched if the kernel is no contraction with work on both sides.
-Why:  speed is a register tile: lanes and a few vectors along j, copies along i, so that every loaded element is used many
-      times. The tile is searched over the real sizes, because a tile that fits (x = 20: 10 and 10) beats a good one that
-      leaves a rest.
+Why:  speed is a register tile: lanes and a few vectors along j, copies along i, so that every loaded element is used
+      many times. The tile is searched over the real sizes, because one that fits (x = 20: 10 and 10) beats a good one
+      that leaves a rest.
 """
 
 from __future__ import annotations
@@ -141,7 +141,11 @@ def _cycles(
 def dot_product_form(kernel: Kernel, sides: Sides) -> UOp | None:
     """Return the contracted range along which both factors are contiguous, or None."""
     for k in sides.contracted:
-        if k.src[0].op is Ops.CONST and all(a.step(k) == 1 for loads in sides.loads for a in loads) and all(sides.loads):
+        if (
+            k.src[0].op is Ops.CONST
+            and all(a.step(k) == 1 for loads in sides.loads for a in loads)
+            and all(sides.loads)
+        ):
             return k
     return None
 
@@ -231,4 +235,3 @@ def _dot_tile(schedule: Schedule, kernel: Kernel, sides: Sides, k: UOp) -> None:
         _copy_output(schedule, r, 4 if size >= 4 else size)
     lanes = kernel.lanes(k, schedule.renderer.vector_bytes)
     vectorize_reduce(schedule, k, lanes, 1)
-

@@ -7,6 +7,7 @@ Out:  the Schedule with steps applied.
 from __future__ import annotations
 
 import itertools
+import math
 
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Kernel
@@ -35,7 +36,7 @@ REDUCES = frozenset({AxisType.REDUCE})
 def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole: int = 1) -> None:
     """Make the last iterations of an output loop lanes, and ``blocks`` vectors of them copies.
 
-    A loop that is left with at most ``whole`` vectors becomes copies altogether: its masks and starts are constants then.
+    A loop that is left with at most ``whole`` vectors becomes copies: its masks and starts are constants then.
     """
     at = position(schedule, r, LOOPS)
     if at is None:
@@ -70,7 +71,7 @@ def best_blocks(vectors: int, wanted: int) -> int:
 
 
 def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> None:
-    """Make the last iterations of a reduce loop lanes, and ``blocks`` vectors of them copies; what is beyond is masked."""
+    """Make the last iterations of a reduce loop lanes, ``blocks`` vectors of them copies; what is beyond is masked."""
     at = position(schedule, r, REDUCES)
     if at is None:
         return
@@ -97,7 +98,7 @@ def unroll_small(schedule: Schedule) -> None:
 
 
 def copy_small_outputs(schedule: Schedule, kernel: Kernel, lane: UOp) -> None:
-    """Copy output loops of a few iterations that lie between the lanes of the stores: together they fill whole vectors."""
+    """Copy short output loops that lie between the lanes of the stores: together they fill whole vectors."""
     steps = [abs(a.step(lane) or 0) for a in kernel.accesses if a.is_store]
     between = [
         r for r in kernel.ranges
@@ -114,7 +115,7 @@ def copy_small_outputs(schedule: Schedule, kernel: Kernel, lane: UOp) -> None:
 
 
 def tile_for_cache(schedule: Schedule, kernel: Kernel, lane: UOp) -> None:
-    """Where lanes lie far apart in one buffer, walk the loop along which that buffer is contiguous in short innermost pieces.
+    """Where lanes lie far apart in a buffer, walk the loop along which it is contiguous in short innermost pieces.
 
     A transpose then uses all of every cache line that it touches, on both sides, before the line is lost.
     """
@@ -148,31 +149,27 @@ def block_long_sums(schedule: Schedule, kernel: Kernel, longest: int = MAX_CHAIN
         if u.arg[0] is not Ops.ADD or u.dtype.kind != "float":
             continue
         loops = [a for a in schedule.axes if a.kind is AxisType.REDUCE and schedule.origins[a.range] & set(u.src[1:])]
-        if any(not isinstance(a.size, int) or a.range in schedule.block_outer for a in loops):
-            continue
-        length = 1
-        for a in loops:
-            length *= a.size
-        if length > longest:
+        sizes = [a.size for a in loops if isinstance(a.size, int) and a.range not in schedule.block_outer]
+        if len(sizes) == len(loops) and math.prod(sizes) > longest:
             _block(schedule, loops, longest)
 
 
 def _block(schedule: Schedule, loops: list[Axis], longest: int) -> None:
     inner = 1
     for a in reversed(loops):
-        at = schedule.reduce_axes().index(schedule.axes.index(a))
-        if inner * a.size <= longest:
-            inner *= a.size
+        at, size = schedule.reduce_axes().index(schedule.axes.index(a)), int(a.size)
+        if inner * size <= longest:
+            inner *= size
             continue
         wanted = max(1, longest // inner)
-        best = max((f for f in range(1, wanted + 1) if a.size % f == 0), default=1)
+        best = max((f for f in range(1, wanted + 1) if size % f == 0), default=1)
         if best * 8 < wanted:
             at_axis = schedule.axes.index(a)
             schedule.apply(Opt(OptOps.PADTO, at_axis, wanted))
             best = wanted
-        if best < a.size:
+        if best < int(a.size):
             schedule.apply(Opt(OptOps.BLOCK, at, best))
-            if a.size > longest:
+            if int(a.size) > longest:
                 _block(schedule, [a], longest)
         return
 
@@ -183,7 +180,11 @@ def use_threads(schedule: Schedule, kernel: Kernel) -> None:
         return
     common = [r for r in kernel.ends[0].src[1:] if all(r in e.src[1:] for e in kernel.ends)]
     while True:
-        outer = [i for i, a in enumerate(schedule.axes) if a.kind is AxisType.LOOP and schedule.origins[a.range] & set(common)]
+        outer = [
+            i
+            for i, a in enumerate(schedule.axes)
+            if a.kind is AxisType.LOOP and schedule.origins[a.range] & set(common)
+        ]
         if not outer or not isinstance(schedule.axes[outer[0]].size, int):
             return
         long_enough = schedule.axes[outer[0]].size >= THREAD_PIECES

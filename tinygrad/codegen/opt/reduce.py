@@ -2,8 +2,8 @@
 
 In:   a Schedule and the facts about its kernel.
 Out:  the Schedule with steps applied.
-Why:  softmax, layernorm and batch statistics have several loops in one kernel; every loop gets the lanes that fit it, and a
-      value never depends on two of them. A kernel without reductions is the case of one loop nest.
+Why:  softmax, layernorm and batch statistics have several loops in one kernel; every loop gets the lanes that fit it,
+      and a value never depends on two of them. A kernel without reductions is the case of one loop nest.
 """
 
 from __future__ import annotations

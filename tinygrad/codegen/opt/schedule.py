@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tinygrad.codegen.late.lower import is_memory
+from tinygrad.codegen.late.structure import is_memory
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
 from tinygrad.codegen.simplify import rebuild
 from tinygrad.dtype import dtypes
@@ -71,7 +71,9 @@ class Schedule:
         self.original = {r: i for i, r in enumerate(ranges)}
         outputs = dict.fromkeys(r for u in self.nodes if u.op is Ops.END for r in u.src[1:])
         reduces = dict.fromkeys(r for u in self.nodes if u.op is Ops.REDUCE for r in u.src[1:])
-        self.axes = [Axis(r, r.arg[-1], False) for r in outputs] + [Axis(r, r.arg[-1], True) for r in reduces if r not in outputs]
+        self.axes = [Axis(r, r.arg[-1], False) for r in outputs] + [
+            Axis(r, r.arg[-1], True) for r in reduces if r not in outputs
+        ]
         self.next_id = 1 + max((r.arg[0] for r in ranges), default=-1)
         # What became of a range: its value in terms of newer ranges, and which newer ranges stand in its place.
         self.replaced: dict[UOp, UOp] = {}
