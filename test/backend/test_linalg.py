@@ -64,10 +64,16 @@ def test_svd(shape: tuple[int, ...], full: bool) -> None:
 
 
 HARD = {
-    "zeros": np.zeros((3, 3)), "ones": np.ones((4, 4)), "rank 1": np.outer(np.arange(5), np.arange(4)), "identity": np.eye(6),
-    "equal values": np.diag([2.0, 2, 1, 1]), "huge": RNG.normal(size=(4, 4)) * 1e30, "small": RNG.normal(size=(4, 4)) * 1e-30,
-    "hilbert": 1 / (np.arange(12)[:, None] + np.arange(12) + 1), "graded": RNG.normal(size=(8, 8)) * 10.0 ** -np.arange(8),
-}  # fmt: skip
+    "zeros": np.zeros((3, 3)),
+    "ones": np.ones((4, 4)),
+    "rank 1": np.outer(np.arange(5), np.arange(4)),
+    "identity": np.eye(6),
+    "equal values": np.diag([2.0, 2, 1, 1]),
+    "huge": RNG.normal(size=(4, 4)) * 1e30,
+    "small": RNG.normal(size=(4, 4)) * 1e-30,
+    "hilbert": 1 / (np.arange(12)[:, None] + np.arange(12) + 1),
+    "graded": RNG.normal(size=(8, 8)) * 10.0 ** -np.arange(8),
+}
 
 
 @pytest.mark.parametrize("name", HARD)

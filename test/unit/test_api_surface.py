@@ -1,4 +1,4 @@
-"""The public interface by name and signature: members of Tensor and UOp, functions of modules, names that programs import."""
+"""The public interface by name and signature: members of Tensor and UOp, functions, names that programs import."""
 
 from __future__ import annotations
 
@@ -311,9 +311,19 @@ hash()
 
 # Members of a Tensor that a node does not have: they need storage, state or devices.
 ONLY_TENSOR = {"__delitem__", "backward"}
-NODE_SECTIONS = {"Movement / views", "Binary, comparison, selection", "Unary math", "Activations", "Reductions, scans, ordering",
-                 "Matmul, convolution, pooling, normalisation, attention", "Indexing, scatter/gather", "dtype casts", "Losses",
-                 "Linear algebra", "Hashing"}  # fmt: skip
+NODE_SECTIONS = {
+    "Movement / views",
+    "Binary, comparison, selection",
+    "Unary math",
+    "Activations",
+    "Reductions, scans, ordering",
+    "Matmul, convolution, pooling, normalisation, attention",
+    "Indexing, scatter/gather",
+    "dtype casts",
+    "Losses",
+    "Linear algebra",
+    "Hashing",
+}
 
 NODE_MEMBERS = """
 const(value, dtype=None) staticmethod
@@ -412,32 +422,48 @@ NODE_JOINS = ("sink", "group", "maketuple", "stack", "custom_kernel", "custom_fu
 # Module -> names that users import from it.
 NAMES = {
     "tinygrad": "Context Device GlobalCounters Tensor TinyJit UOp Variable dtypes fetch function getenv nn",
-    "tinygrad.tensor": "Buffer Device Ops Tensor UOp Variable _from_np_dtype _fromnp _to_np_dtype _apply_map_to_tensors "
-    "all_tensors dtypes is_numpy_ndarray",
-    "tinygrad.dtype": "AddrSpace ConstFloat ConstType DType DTypeLike DTYPES_DICT INVERSE_DTYPES_DICT Invalid InvalidType "
-    "_from_np_dtype _from_torch_dtype _to_np_dtype _to_torch_dtype bitcast can_lossless_cast dtypes float_to_bf16 float_to_fp16 "
-    "float_to_fp8 fp8_to_float from_storage_scalar least_upper_dtype least_upper_float storage_fmt_for_dtype strong_dtype "
-    "sum_acc_dtype to_dtype to_storage_scalar truncate weak_dtype",
-    "tinygrad.device": "Allocator Buffer BufferSpec CompileError Compiled Compiler Device LRUAllocator MultiBuffer TinyELF "
-    "canonicalize_device enumerate_devices_str",
-    "tinygrad.helpers": "ALLOW_TF32 BEAM CAPTURING CCACHE CHUNK_SIZE Context ContextVar DEBUG DEV EMULATED_DTYPES FUSE_OPTIM "
-    "GlobalCounters IMAGE JIT Metadata NOOPT NUM_CPU_THREADS OSX PARALLEL PROFILE ProfileEvent ProfilePointEvent "
-    "ProfileRangeEvent Profiling SPLIT_REDUCEOP T TRACEMETA TRAINING Target Timing TracingKey USE_TC VERSION VIZ WIN WINO all_int "
-    "all_same ansilen ansipad ansistrip argfix argsort canonicalize_strides cdiv ceildiv cmod colored colorize_float count "
-    "cpu_events cpu_objdump cpu_profile data64 data64_le db_connection dedup disable_gc diskcache diskcache_clear diskcache_get "
-    "diskcache_put fetch fetch_fw flat_mv flat_to_grouped flatten floordiv floormod from_mv fromimport fully_flatten get_child "
-    "get_shape get_single_element getbits getenv hi32 i2u lo32 make_tuple merge_dicts mv_address next_power2 pad_bytes panic "
-    "partition perf_counter_us pluralize polyN prod profile_marker resolve_pool_pads round_down round_up select_by_name "
-    "select_first_inited size_to_str stderr_log strides_for_shape strip_parens suppress_finalizing system temp time_to_str "
-    "to_be32 to_be64 to_char_p_p to_function_name to_mv to_tuple tqdm trange unwrap wait_cond word_wrap",
+    "tinygrad.tensor": """
+        Buffer Device Ops Tensor UOp Variable _from_np_dtype _fromnp _to_np_dtype _apply_map_to_tensors
+        all_tensors dtypes is_numpy_ndarray
+    """,
+    "tinygrad.dtype": """
+        AddrSpace ConstFloat ConstType DType DTypeLike DTYPES_DICT INVERSE_DTYPES_DICT Invalid InvalidType
+        _from_np_dtype _from_torch_dtype _to_np_dtype _to_torch_dtype bitcast can_lossless_cast dtypes
+        float_to_bf16 float_to_fp16 float_to_fp8 fp8_to_float from_storage_scalar least_upper_dtype
+        least_upper_float storage_fmt_for_dtype strong_dtype sum_acc_dtype to_dtype to_storage_scalar
+        truncate weak_dtype
+    """,
+    "tinygrad.device": """
+        Allocator Buffer BufferSpec CompileError Compiled Compiler Device LRUAllocator MultiBuffer TinyELF
+        canonicalize_device enumerate_devices_str
+    """,
+    "tinygrad.helpers": """
+        ALLOW_TF32 BEAM CAPTURING CCACHE CHUNK_SIZE Context ContextVar DEBUG DEV EMULATED_DTYPES FUSE_OPTIM
+        GlobalCounters IMAGE JIT Metadata NOOPT NUM_CPU_THREADS OSX PARALLEL PROFILE ProfileEvent
+        ProfilePointEvent ProfileRangeEvent Profiling SPLIT_REDUCEOP T TRACEMETA TRAINING Target Timing
+        TracingKey USE_TC VERSION VIZ WIN WINO all_int all_same ansilen ansipad ansistrip argfix argsort
+        canonicalize_strides cdiv ceildiv cmod colored colorize_float count cpu_events cpu_objdump
+        cpu_profile data64 data64_le db_connection dedup disable_gc diskcache diskcache_clear diskcache_get
+        diskcache_put fetch fetch_fw flat_mv flat_to_grouped flatten floordiv floormod from_mv fromimport
+        fully_flatten get_child get_shape get_single_element getbits getenv hi32 i2u lo32 make_tuple
+        merge_dicts mv_address next_power2 pad_bytes panic partition perf_counter_us pluralize polyN prod
+        profile_marker resolve_pool_pads round_down round_up select_by_name select_first_inited size_to_str
+        stderr_log strides_for_shape strip_parens suppress_finalizing system temp time_to_str to_be32
+        to_be64 to_char_p_p to_function_name to_mv to_tuple tqdm trange unwrap wait_cond word_wrap
+    """,
     "tinygrad.uop": "GroupOp Ops",
-    "tinygrad.uop.ops": "AddrSpace AxisType BottomUpGate CallInfo GroupOp KernelInfo Ops ParamArg PatternMatcher ProgramInfo "
-    "TrackedPatternMatcher UOp UPat Variable _broadcast_shape broadcast_axes buffers consumer_map_from_toposort "
-    "dtype_from_uop dtypes exec_alu graph_rewrite identity_element multirange_str python_alu range_str resolve rewrite_group "
-    "sint sint_to_uop smax smin srender ssimplify sym_infer to_max_shape",
+    "tinygrad.uop.ops": """
+        AddrSpace AxisType BottomUpGate CallInfo GroupOp KernelInfo Ops ParamArg PatternMatcher ProgramInfo
+        TrackedPatternMatcher UOp UPat Variable _broadcast_shape broadcast_axes buffers
+        consumer_map_from_toposort dtype_from_uop dtypes exec_alu graph_rewrite identity_element
+        multirange_str python_alu range_str resolve rewrite_group sint sint_to_uop smax smin srender
+        ssimplify sym_infer to_max_shape
+    """,
     "tinygrad.uop.render": "print_uops pyrender",
     "tinygrad.uop.spec": "eval_pyrender spec_full spec_program spec_shared spec_tensor type_verify",
-    "tinygrad.uop.symbolic": "commutative pm_move_where_on_load pm_remove_invalid pm_simplify_valid sym symbolic symbolic_simple",
+    "tinygrad.uop.symbolic": """
+        commutative pm_move_where_on_load pm_remove_invalid pm_simplify_valid sym symbolic symbolic_simple
+    """,
     "tinygrad.uop.validate": "uops_to_z3",
     "tinygrad.mixin.movement": "MovementMixin",
     "tinygrad.mixin.creation": "CreationMixin",
@@ -450,19 +476,25 @@ NAMES = {
     "tinygrad.codegen": "do_to_program full_rewrite_to_sink linearize to_program to_program_cache",
     "tinygrad.codegen.opt": "KernelOptError Opt OptOps",
     "tinygrad.engine.jit": "GraphException JitError TinyJit",
-    "tinygrad.engine.realize": "capturing compile_linear estimate_uop get_call_arg_uops get_call_name get_call_outs_ins "
-    "get_runtime resolve_params run_linear time_call",
+    "tinygrad.engine.realize": """
+        capturing compile_linear estimate_uop get_call_arg_uops get_call_name get_call_outs_ins get_runtime
+        resolve_params run_linear time_call
+    """,
     "tinygrad.renderer": "Estimates Renderer",
     "tinygrad.renderer.cstyle": "CStyleLanguage ClangRenderer",
     "tinygrad.schedule": "schedule_cache",
     "tinygrad.schedule.indexing": "apply_movement_op",
     "tinygrad.schedule.memory": "memory_plan_rewrite",
-    "tinygrad.nn": "BatchNorm BatchNorm2d Conv1d Conv2d ConvTranspose1d ConvTranspose2d Embedding GroupNorm InstanceNorm LSTMCell "
-    "LayerNorm LayerNorm2d Linear RMSNorm datasets optim state",
+    "tinygrad.nn": """
+        BatchNorm BatchNorm2d Conv1d Conv2d ConvTranspose1d ConvTranspose2d Embedding GroupNorm InstanceNorm
+        LSTMCell LayerNorm LayerNorm2d Linear RMSNorm datasets optim state
+    """,
     "tinygrad.nn.datasets": "cifar mnist",
     "tinygrad.nn.optim": "Adam AdamW LAMB LARS Muon Optimizer OptimizerGroup SGD",
-    "tinygrad.nn.state": "TensorIO get_parameters get_state_dict load_state_dict safe_load safe_load_metadata safe_save "
-    "torch_load",
+    "tinygrad.nn.state": """
+        TensorIO get_parameters get_state_dict load_state_dict safe_load safe_load_metadata safe_save
+        torch_load
+    """,
 }
 
 FUNCTIONS = {
@@ -485,7 +517,9 @@ Metadata(name, backward=False)
 Target(device='', renderer='', arch='', interface='', indices='')
 """,
     "tinygrad.engine.jit": "TinyJit(fxn=None, *, prune=False)",
-    "tinygrad": "function(fxn=None, *, precompile=False, precompile_backward=False, allow_implicit=False, grad_fxn=None)",
+    "tinygrad": """
+function(fxn=None, *, precompile=False, precompile_backward=False, allow_implicit=False, grad_fxn=None)
+""",
     "tinygrad.uop.ops": """
 graph_rewrite(sink, pm, ctx=None, bottom_up=False, name=None, bpm=None, walk=False, enter_calls=False)
 resolve(cond, default=True)
@@ -503,7 +537,9 @@ to_program(ast, renderer)
 full_rewrite_to_sink(ast, renderer, optimize=True)
 """,
     "tinygrad.codegen.opt": "Opt(op, axis=None, arg=None)",
-    "tinygrad.device": "BufferSpec(uncached=False, cpu_access=False, host=False, nolru=False, zero=False, external_ptr=None)",
+    "tinygrad.device": """
+BufferSpec(uncached=False, cpu_access=False, host=False, nolru=False, zero=False, external_ptr=None)
+""",
 }
 
 
@@ -555,9 +591,8 @@ def assert_takes(function: Any, line: str, bound: bool) -> None:
             continue  # the documented keywords may be written out
         same = next((p for p in found if p.name == parameter and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)), None)
         if same is None:
-            assert kind == "keyword" and has_kwargs, (
-                f"{name}: parameter {parameter} is missing, there are {[p.name for p in found]}"
-            )
+            absorbed = kind == "keyword" and has_kwargs
+            assert absorbed, f"{name}: parameter {parameter} is missing, there are {[p.name for p in found]}"
             continue
         if kind == "positional":
             assert positional.index(same) == i, f"{name}: parameter {parameter} is in another place"
@@ -596,8 +631,10 @@ def test_tensor_member(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [m for s, m in members(MEMBERS) if s in NODE_SECTIONS and m.partition("(")[0] not in ONLY_TENSOR], ids=lambda m: m.partition("(")[0]
-)  # fmt: skip
+    "line",
+    [m for s, m in members(MEMBERS) if s in NODE_SECTIONS and m.partition("(")[0] not in ONLY_TENSOR],
+    ids=lambda m: m.partition("(")[0],
+)
 def test_tensor_member_of_nodes(line: str) -> None:
     assert inspect.getattr_static(UOp, line.partition("(")[0].partition(" ")[0], None) is not None, f"UOp has no {line}"
 
@@ -645,11 +682,45 @@ def test_function(module: str, line: str) -> None:
         assert_takes(function, line, bound=False)
 
 
-@pytest.mark.parametrize("name", ["__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__",
-                                  "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__pow__", "__rpow__", "__matmul__",
-                                  "__rmatmul__", "__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__lshift__",
-                                  "__rlshift__", "__rshift__", "__rrshift__", "__invert__", "__neg__", "__lt__", "__le__",
-                                  "__gt__", "__ge__", "__eq__", "__ne__"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "__add__",
+        "__radd__",
+        "__sub__",
+        "__rsub__",
+        "__mul__",
+        "__rmul__",
+        "__truediv__",
+        "__rtruediv__",
+        "__floordiv__",
+        "__rfloordiv__",
+        "__mod__",
+        "__rmod__",
+        "__pow__",
+        "__rpow__",
+        "__matmul__",
+        "__rmatmul__",
+        "__and__",
+        "__rand__",
+        "__or__",
+        "__ror__",
+        "__xor__",
+        "__rxor__",
+        "__lshift__",
+        "__rlshift__",
+        "__rshift__",
+        "__rrshift__",
+        "__invert__",
+        "__neg__",
+        "__lt__",
+        "__le__",
+        "__gt__",
+        "__ge__",
+        "__eq__",
+        "__ne__",
+    ],
+)
 def test_operator(name: str) -> None:
     assert callable(getattr(Tensor, name))
     assert name in ("__eq__",) or callable(getattr(UOp, name))

@@ -28,6 +28,10 @@ class CompositeShapeError(ShapeError, AssertionError):
     """Shapes do not fit a composite operation; an AssertionError too, for programs that handle that."""
 
 
+class RankError(CompositeShapeError, RuntimeError):
+    """Ranks of index and tensor differ; a RuntimeError too, for programs that handle that."""
+
+
 def sizes_differ(a: Any, b: Any) -> bool:
     """Return whether two sizes are certainly different (a symbolic size may turn out equal)."""
     if isinstance(a, int) and isinstance(b, int):

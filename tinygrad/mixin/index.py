@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from tinygrad.dtype import dtypes
 from tinygrad.errors import DTypeError, ShapeError, error_text
 from tinygrad.helpers import ALLOW_DEVICE_USAGE, CHECK_BOUNDS, flatten, prod
-from tinygrad.mixin.composite import CompositeShapeError
+from tinygrad.mixin.composite import CompositeShapeError, RankError
 from tinygrad.mixin.gather import (
     as_index,
     gather_along,
@@ -268,7 +268,7 @@ class IndexMixin(MaskMixin):
 
     def _check_index(self, name: str, dim: int, index: Self) -> int:
         if index.ndim != self.ndim:
-            raise ShapeError(
+            raise RankError(
                 error_text(
                     name,
                     f"index has {index.ndim} dims, the tensor {self.ndim}",

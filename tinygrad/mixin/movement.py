@@ -198,7 +198,7 @@ class MovementMixin(Hooks):
             return padded
         # PAD fills with 0, so another value is selected by a mask that is padded with False.
         inside = self.const_like(True, dtypes.bool)._mop(Ops.PAD, pads)
-        return inside.where(padded, value)  # type: ignore[attr-defined, no-any-return]
+        return inside.where(padded, self.ufix(value).cast(self.dtype))  # type: ignore[attr-defined, no-any-return]
 
     def _padding_pairs(self, padding: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
         padding = tuple(padding)

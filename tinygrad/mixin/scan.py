@@ -113,6 +113,8 @@ class ScanMixin(IndexMixin):
     def _along_last(self, axis: int, name: str) -> tuple[UOp, tuple[int, ...]]:
         """Return the node with the axis last, and the order that brings it back."""
         axis = self._resolve_dim(axis, op=name)
+        if self.ndim == 0:
+            return self._uop, ()
         order = (*(i for i in range(self.ndim) if i != axis), axis)
         return self._uop.permute(order), tuple(order.index(i) for i in range(self.ndim))
 
