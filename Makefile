@@ -12,7 +12,6 @@ help:
 	@echo "make lint    formatting, lint and types alone"
 	@echo "make bench   speed beside other libraries, as a table of ratios"
 	@echo "make format  rewrite the sources in the project's format"
-	@echo "make bench   measure the workloads of bench/ side by side with PEERS=$(PEERS)"
 	@echo "make clean   remove $(VENV), the environments of the benchmark and the caches of the tools"
 
 $(RUN):
@@ -42,16 +41,13 @@ lint: $(VENV)/installed-testing
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 
-# ARGS="--only gemm" and the like go to the program.
-bench: $(VENV)/installed-testing
+# ARGS="--peers torch,jax --only softmax" and the like go to the program.
+bench: $(VENV)/installed
 	$(RUN) -m bench.run $(ARGS)
 
 format: $(VENV)/installed-testing
 	$(RUN) -m ruff format .
 	$(RUN) -m ruff check --fix .
-
-bench: $(VENV)/installed
-	$(RUN) -m bench.run --peers $(PEERS)
 
 clean:
 	rm -rf $(VENV) bench/.envs .mypy_cache .ruff_cache .pytest_cache .hypothesis build

@@ -31,6 +31,8 @@ _README: Final = Path(__file__).with_name("README.md")
 _SLOW_CALL: Final = 0.5
 # Worker threads of a library may spin for some milliseconds after its last call; they must not run in the next turn.
 _PAUSE: Final = 0.02
+# Workloads between two measurements of the machine's peak.
+_PEAK_EVERY: Final = 5
 
 
 def _load(path: Path) -> list[Array]:
@@ -177,9 +179,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.error(f"no workload has a name like {arguments.only!r}; there are: {_names(WORKLOADS)}")
     before = machine.load_average()
     with bench(arguments) as made:
-        peaks = [machine.measure_peak(arguments.threads, made.scratch)]
+        peaks = []
         rows = []
         for number, workload in enumerate(chosen, 1):
+            if number % _PEAK_EVERY == 1:
+                peaks.append(machine.measure_peak(arguments.threads, made.scratch))
             print(f"{number}/{len(chosen)} {workload.name}", file=sys.stderr, flush=True)
             rows.append(made.row(workload, arguments))
         peaks.append(machine.measure_peak(arguments.threads, made.scratch))
