@@ -22,6 +22,14 @@ class DTypeError(RuntimeError, TypeError):
     """A dtype is not allowed here. A RuntimeError and a TypeError at once."""
 
 
+class ArgumentError(TypeError, AttributeError, RuntimeError):
+    """An argument has the wrong type. A TypeError, AttributeError and RuntimeError, so that handlers of any work."""
+
+
+class BindError(ShapeError, RuntimeError):
+    """One Variable has two values. A ShapeError and a RuntimeError at once."""
+
+
 class GradientError(RuntimeError, AssertionError):
     """An operation cannot be differentiated. A RuntimeError and an AssertionError at once."""
 
@@ -30,12 +38,16 @@ class DeviceError(RuntimeError):
     """A device does not exist, does not open, or does not fit the operands."""
 
 
-_PACKAGE = str(Path(__file__).parent) + os.sep
+_MOST_ITEMS = 16
+_LONGEST = 100
+
+PACKAGE = str(Path(__file__).parent) + os.sep
 _STDLIB = str(Path(os.__file__).parent) + os.sep
 
 
-def _is_user_file(filename: str) -> bool:
-    if filename.startswith((_PACKAGE, "<frozen ")):
+def comes_from_user(filename: str) -> bool:
+    """Return whether a source file is neither this package's nor the standard library's."""
+    if filename.startswith((PACKAGE, "<frozen ")):
         return False
     # contextlib and functools sit between a decorated function of ours and the user's call; installed packages, which
     # live below the standard library's folder, are users too.
@@ -45,7 +57,7 @@ def _is_user_file(filename: str) -> bool:
 def user_frame() -> FrameType | None:
     """Return the innermost frame outside this package and the standard library, or None."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_user_file(frame.f_code.co_filename):
+    while frame is not None and not comes_from_user(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
@@ -107,5 +119,26 @@ def _describe(value: Any) -> str:
         except Exception:  # noqa: BLE001  a half-built operand must not hide the error that is being reported
             continue
         if found is not None:
-            parts.append(str(getattr(found, "full_name", found)))
-    return "   ".join(parts) if parts else repr(value)
+            parts.append(shown(found) if attribute == "shape" else str(getattr(found, "full_name", found)))
+    return "   ".join(parts) if parts else shown(value)
+
+
+def shown(value: Any) -> str:
+    """Return a size, a shape or another argument as messages show it: symbolic sizes by name, nothing very long.
+
+    Example:
+        >>> shown((2, 3))
+        '(2, 3)'
+    """
+    if type(value) in {tuple, list}:
+        inside = ", ".join(map(shown, value[:_MOST_ITEMS])) + (", ..." if len(value) > _MOST_ITEMS else "")
+        if type(value) is list:
+            return f"[{inside}]"
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if hasattr(value, "size_text"):
+        return str(value.size_text())
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  an argument that cannot be printed must not hide the error that is being reported
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 4] + " ..."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.buffer import Buffer
 from tinygrad.dtype import DType, _to_np_dtype, dtypes, strong_dtype
-from tinygrad.errors import error_text
+from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int
 from tinygrad.mixin.rand import RandMixin
 
@@ -100,9 +100,9 @@ class ReadMixin(RandMixin):
             AssertionError: There is not exactly one element, or the shape is symbolic.
             JitError: A JIT is capturing.
         """
-        if self.numel() != 1:
-            raise AssertionError(error_text("item", f"must have one element, has {self.numel()}", {"tensor": self},
-                                            hint="use tolist() or numpy()"))  # fmt: skip
+        if not all_int(self.shape) or self.numel() != 1:
+            raise AssertionError(error_text("item", f"must have one element, has {shown(self.numel())}",
+                                            {"tensor": self}, hint="use tolist() or numpy()"))  # fmt: skip
         return self.reshape(()).tolist()
 
     def _values_in_memory(self) -> str | None:

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.boundary import describe_types, explain_methods
 from tinygrad.buffer import Buffer
 from tinygrad.calls import CallMixin
 from tinygrad.construct import _fromnp, is_numpy_ndarray, is_numpy_scalar, node_of
@@ -24,7 +25,7 @@ from tinygrad.dtype import (
     strong_dtype,
     to_dtype,
 )
-from tinygrad.errors import DeviceError, DTypeError, error_text
+from tinygrad.errors import DeviceError, DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.live import (
     all_tensors,
@@ -248,13 +249,13 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         """Return the shape, or the size of one dim."""
         return self.shape if dim is None else self.shape[self._resolve_dim(dim, op="size")]
 
-    def nbytes(self) -> int:
-        """Number of elements times bytes per element.
+    def nbytes(self) -> Any:
+        """Number of elements times bytes per element; symbolic where the shape is.
 
         Raises:
             RuntimeError: The dtype is weak.
         """
-        return int(self.numel() * self.element_size())
+        return self.numel() * self.element_size()
 
     @property
     def requires_grad(self) -> bool:
@@ -288,7 +289,10 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a 0-d tensor")
-        return int(self.shape[0])
+        if not isinstance(self.shape[0], int):
+            raise ShapeError(error_text("len", f"dim 0 is symbolic: {shown(self.shape[0])}", {"tensor": self},
+                                        hint="t.shape[0] is the symbolic size"))  # fmt: skip
+        return self.shape[0]
 
     def __bool__(self) -> bool:
         raise TypeError("__bool__ on Tensor is not defined: its value is not computed yet; use .item() or where()")
@@ -604,6 +608,16 @@ def _add_in_place_operators() -> None:
 
 _add_in_place_operators()
 
+# Python's protocols that users reach through operators; what is not listed is an error that Python words itself.
+_OPERATORS = frozenset(
+    f"__{kind}{name}__"
+    for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
+    for kind in ("", "r", "i")
+) | {"__init__", "__getitem__", "__setitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__invert__",
+     "__neg__"}  # fmt: skip
+describe_types(Self=Tensor, Tensor=Tensor, UOp=UOp, DTypeLike=DType | str)
+explain_methods(Tensor, sorted({n for n in dir(Tensor) if not n.startswith("_")} | _OPERATORS))
+
 _NUMBERS = frozenset({int, float, bool})
 _set_uop, _set_grad, _set_is_param = (Tensor.__dict__[name].__set__ for name in ("uop", "grad", "is_param"))
 
@@ -632,4 +646,4 @@ def _undetached(root: UOp) -> set[UOp]:
 
 
 def _shape_text(shape: tuple[Any, ...]) -> str:
-    return str(tuple(s if isinstance(s, int) else s.render() for s in shape))
+    return shown(shape)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, strong_dtype, to_dtype
-from tinygrad.errors import error_text
+from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.helpers import flat_to_grouped, make_tuple, resolve_pool_pads
 from tinygrad.mixin.composite import CompositeShapeError, composite, contract, contraction_dtypes, sizes_differ
 from tinygrad.mixin.reduce import ReduceMixin
@@ -215,7 +215,7 @@ class ConvMixin(ReduceMixin):
         """
         dims = weight.ndim - 2
         _check_conv("conv2d", self, weight, groups, self.shape[1] if self.ndim > 1 else None, groups * weight.shape[1])
-        steps, apart = _per_dim("stride", stride, dims), _per_dim("dilation", dilation, dims)
+        steps, apart = _per_dim("conv2d", "stride", stride, dims), _per_dim("conv2d", "dilation", dilation, dims)
         x, w, accumulator, result = self._conv_operands(weight, dtype)
         spec = ConvSpec(groups, steps, apart, pads_of(padding, dims), accumulator)
         _check_kernel_fits(self, weight, spec)
@@ -255,8 +255,9 @@ class ConvMixin(ReduceMixin):
         dims = weight.ndim - 2
         channels = self.shape[1] if self.ndim > 1 else None
         _check_conv("conv_transpose2d", self, weight, groups, channels, weight.shape[0])
-        steps, apart = _per_dim("stride", stride, dims), _per_dim("dilation", dilation, dims)
-        extra, pads = _per_dim("output_padding", output_padding, dims), pads_of(padding, dims)
+        op = "conv_transpose2d"
+        steps, apart = _per_dim(op, "stride", stride, dims), _per_dim(op, "dilation", dilation, dims)
+        extra, pads = _per_dim(op, "output_padding", output_padding, dims, least=0), pads_of(padding, dims)
         x, w, accumulator, result = self._conv_operands(weight, None)
         spec = ConvSpec(groups, steps, apart, pads, accumulator)
         size = tuple(
@@ -284,14 +285,16 @@ class ConvMixin(ReduceMixin):
         return y if bias is None else y + bias.reshape(1, -1, *(1,) * (y.ndim - 2))
 
 
-def _per_dim(name: str, value: int | Sequence[int], dims: int) -> tuple[int, ...]:
+def _per_dim(op: str, name: str, value: int | Sequence[int], dims: int, least: int = 1) -> tuple[int, ...]:
     numbers = make_tuple(value, dims)
-    if len(numbers) != dims:
+    if not all(isinstance(n, int) for n in numbers):
+        raise ArgumentError(error_text(op, f"{name} is {shown(value)}", rule=f"{name} is an int or a tuple of ints"))
+    if len(numbers) != dims or any(n < least for n in numbers):
         raise CompositeShapeError(
             error_text(
-                "conv2d",
+                op,
                 f"{name} {numbers} has {len(numbers)} numbers, the kernel {dims} dims",
-                rule=f"{name} is one number or one per spatial dim",
+                rule=f"{name} is one number or one per spatial dim, at least {least}",
             )
         )
     return numbers

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, strong_dtype, to_dtype
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.mixin.dtype import DTypeMixin
 from tinygrad.mixin.hooks import Sint, shape_args
@@ -296,10 +296,10 @@ def _checked_shape(shape: tuple[Any, ...], op: str) -> tuple[Sint, ...]:
     for size in shape:
         if not isinstance(size, int) and not hasattr(size, "vmin"):
             if not hasattr(size, "__index__"):
-                raise RuntimeError(f"{op}: shape must be ints, got {shape}")
+                raise RuntimeError(f"{op}: shape must be ints, got {shown(shape)}")
             size = size.__index__()
         if isinstance(size, int) and size < 0:
-            raise ShapeError(error_text(op, f"negative size in shape {shape}", rule="sizes >= 0"))
+            raise ShapeError(error_text(op, f"negative size in shape {shown(shape)}", rule="sizes >= 0"))
         checked.append(size)
     return tuple(checked)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, least_upper_dtype
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.mixin.composite import ContractionError, contract, contraction_dtypes, sizes_differ
 from tinygrad.uop import Ops
 
@@ -92,7 +92,7 @@ def _diagonals(x: UOp, labels: Labels) -> tuple[UOp, Labels]:
                 raise ContractionError(
                     error_text(
                         "einsum",
-                        f"letter {label!r} has sizes {x.shape[first]} and {x.shape[second]}",
+                        f"letter {label!r} has sizes {shown(x.shape[first])} and {shown(x.shape[second])}",
                         {"operand": x},
                         rule="one size per letter",
                     )

@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tinygrad.dtype import AddrSpace, dtypes, strong_dtype
-from tinygrad.errors import error_text
+from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.mixin.hooks import Hooks
 from tinygrad.uop import AxisType
@@ -128,7 +128,7 @@ class HashMixin(_Base):
             raise ValueError(f"keccak: rate {rate}; expected a multiple of 8 between 8 and {_STATE_BYTES - 8}")
         if self.ndim == 0 or not all_int(self.shape):
             raise ValueError(
-                error_text("keccak", f"shape {self.shape}", {"tensor": self}, "at least one dim, static sizes")
+                error_text("keccak", f"shape {shown(self.shape)}", {"tensor": self}, "at least one dim, static sizes")
             )
         return self._wrap_uop(_sponge(_as_bytes(self._uop), rate, domain))
 

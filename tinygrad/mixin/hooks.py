@@ -6,9 +6,10 @@ Out:  ``Hooks``, the root of every mixin: typed declarations, and the helpers th
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ArgumentError, ShapeError, error_text, shown
 
 if TYPE_CHECKING:
     from typing import Self
@@ -26,6 +27,7 @@ class Hooks:
     __slots__ = ()
 
     if TYPE_CHECKING:
+
         @property
         def shape(self) -> tuple[Any, ...]: ...  # noqa: D102
         @property
@@ -67,6 +69,8 @@ class Hooks:
             ShapeError: ``dim`` is out of range.
         """
         total = max(1, self.ndim + int(extra))
+        if type(dim) is not int:
+            dim = self._dim_number(dim, op)
         if not -total <= dim < total:
             raise ShapeError(
                 error_text(
@@ -77,6 +81,21 @@ class Hooks:
                 )
             )
         return dim + total if dim < 0 else dim
+
+    def _dim_number(self, dim: Any, op: str) -> int:
+        """Return a dim given as a numpy or bool scalar as an int.
+
+        Raises:
+            TypeError: It is no integer.
+        """
+        if hasattr(dim, "__index__") and not hasattr(dim, "_uop"):
+            try:
+                return operator.index(dim)
+            except TypeError:
+                pass  # an array or a class
+        raise TypeError(
+            error_text(op, f"dim {shown(dim)} is a {type(dim).__name__}", {"tensor": self}, "a dim is an int")
+        )
 
 
 def same_size(a: Any, b: Any) -> bool:
@@ -89,6 +108,11 @@ def same_size(a: Any, b: Any) -> bool:
     return isinstance(ssimplify(difference), int) and ssimplify(difference) == 0
 
 
+def known_size(size: Any) -> int | None:
+    """Return a size as a number, with the values that its Variables have now; None if one has no value."""
+    return size if isinstance(size, int) else size.bound_value()
+
+
 def same_shape(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     """Whether two shapes are known to be equal."""
     return len(a) == len(b) and all(x is y or same_size(x, y) for x, y in zip(a, b, strict=True))
@@ -99,15 +123,39 @@ def ssimplify(size: Any) -> Any:
     return size if isinstance(size, int) else size.ssimplify()
 
 
+def dim_args(first: Any, args: tuple[Any, ...], op: str) -> tuple[Any, ...]:
+    """Return numbers given separately or as one tuple or list.
+
+    Raises:
+        ShapeError: A tuple and further arguments are mixed.
+    """
+    if isinstance(first, (tuple, list)):
+        if args:
+            raise ShapeError(error_text(op, f"a {type(first).__name__} and {len(args)} more arguments",
+                                        rule="either separate numbers or one tuple"))  # fmt: skip
+        return tuple(first)
+    return (first, *args)
+
+
 def shape_args(shape: Any, args: tuple[Any, ...], op: str) -> tuple[Any, ...]:
     """Return sizes given as separate numbers or as one tuple or list.
 
     Raises:
         ShapeError: A tuple and further arguments are mixed.
+        ArgumentError: An entry is neither an int, a symbolic int nor None.
     """
-    if isinstance(shape, (tuple, list)):
-        if args:
-            raise ShapeError(error_text(op, f"a {type(shape).__name__} and {len(args)} more arguments",
-                                        rule="either separate sizes or one tuple"))  # fmt: skip
-        return tuple(shape)
-    return (shape, *args)
+    given = dim_args(shape, args, op)
+    return given if all(type(s) is int for s in given) else tuple([_size_arg(s, given, op) for s in given])
+
+
+def _size_arg(size: Any, given: tuple[Any, ...], op: str) -> Any:
+    if size is None or type(size) is int or (hasattr(size, "size_text") and size.device is None):
+        return size
+    if hasattr(size, "__index__") and not hasattr(size, "_uop"):
+        try:
+            return operator.index(size)
+        except TypeError:
+            pass  # an array or a class
+    hint = "read a tensor with .item() first" if hasattr(size, "_uop") else None
+    raise ArgumentError(error_text(op, f"shape must be ints, got {shown(size)} of type {type(size).__name__}",
+                                   {"shape": shown(given)}, hint=hint))  # fmt: skip

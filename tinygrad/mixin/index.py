@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tinygrad.dtype import dtypes
-from tinygrad.errors import DTypeError, ShapeError, error_text
+from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import ALLOW_DEVICE_USAGE, CHECK_BOUNDS, flatten, prod
 from tinygrad.mixin.composite import CompositeShapeError, RankError
 from tinygrad.mixin.gather import (
@@ -286,7 +286,7 @@ class IndexMixin(MaskMixin):
             raise CompositeShapeError(
                 error_text(
                     name,
-                    f"index of shape {index.shape} is larger than {self.shape} outside dim {axis}",
+                    f"index of shape {shown(index.shape)} is larger than {shown(self.shape)} outside dim {axis}",
                     {"tensor": self, "index": index},
                     rule="index.shape[i] <= self.shape[i] for i != dim",
                 )
@@ -374,7 +374,7 @@ class IndexMixin(MaskMixin):
             raise CompositeShapeError(
                 error_text(
                     name,
-                    f"index of shape {index.shape} is larger than src of shape {src.shape}",
+                    f"index of shape {shown(index.shape)} is larger than src of shape {shown(src.shape)}",
                     {"index": index, "src": src},
                     rule="index.shape[i] <= src.shape[i]",
                 )

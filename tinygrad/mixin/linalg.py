@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_float, strong_dtype
-from tinygrad.errors import error_text
+from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.hooks import Hooks
@@ -84,7 +84,7 @@ class LinalgMixin(_Base):
             [[0.5, 0.0], [0.0, 0.25]]
         """
         if self.ndim >= 2 and self.shape[-1] is not self.shape[-2] and self.shape[-1] != self.shape[-2]:
-            sizes = f"{self.shape[-2]} x {self.shape[-1]}"
+            sizes = f"{shown(self.shape[-2])} x {shown(self.shape[-1])}"
             raise CompositeShapeError(
                 error_text("inverse", f"the matrices are {sizes}", {"tensor": self}, "square matrices")
             )
@@ -130,7 +130,9 @@ def _apply(x: Any, name: str, body: Callable[[UOp], tuple[UOp, ...]], grad_fxn: 
     from tinygrad.uop.ops import UOp
 
     if x.ndim < 2 or not all_int(x.shape):
-        raise CompositeShapeError(error_text(name, f"shape {x.shape}", {"tensor": x}, "at least 2 dims, static sizes"))
+        raise CompositeShapeError(
+            error_text(name, f"shape {shown(x.shape)}", {"tensor": x}, "at least 2 dims, static sizes")
+        )
     floating = strong_dtype(least_upper_float(x.dtype))
     working = floating if floating is dtypes.float64 else dtypes.float32
     *lead, m, n = x.shape

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tinygrad.dtype import dtypes
-from tinygrad.errors import DTypeError, error_text
+from tinygrad.errors import DTypeError, error_text, shown
 from tinygrad.mixin.composite import ContractionError
 from tinygrad.mixin.reduce import ReduceMixin
 
@@ -47,7 +47,7 @@ class LossMixin(ReduceMixin):
             raise ContractionError(
                 error_text(
                     name,
-                    f"labels have shape {Y.shape}, expected {expected}",
+                    f"labels have shape {shown(Y.shape)}, expected {expected}",
                     {"logits": self, "labels": Y},
                     rule="one label per example",
                 )
@@ -104,7 +104,7 @@ class LossMixin(ReduceMixin):
             raise ContractionError(
                 error_text(
                     "cross_entropy",
-                    f"logits have shape {self.shape}, targets {Y.shape}",
+                    f"logits have shape {shown(self.shape)}, targets {shown(Y.shape)}",
                     {"logits": self, "targets": Y},
                     rule="equal shapes, or class ids",
                 )

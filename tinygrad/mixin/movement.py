@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import all_int, ceildiv, flat_to_grouped, prod
-from tinygrad.mixin.hooks import Hooks, Sint, same_shape, same_size, shape_args, ssimplify
+from tinygrad.mixin.hooks import Hooks, Sint, dim_args, known_size, same_shape, same_size, shape_args, ssimplify
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -51,18 +51,20 @@ class MovementMixin(Hooks):
         if same_shape(new, self.shape):
             return self
         if any(isinstance(s, int) and s < 0 for s in new) or not same_size(prod(new), prod(self.shape)):
-            raise self._movement_error("reshape", f"{self.shape} has {prod(self.shape)} elements, {new} {prod(new)}",
-                                       "the number of elements stays the same")  # fmt: skip
+            sizes = f"{shown(self.shape)} has {shown(prod(self.shape))} elements, {shown(new)} {shown(prod(new))}"
+            raise self._movement_error("reshape", sizes, "the number of elements stays the same")
         return self._mop(Ops.RESHAPE, new)
 
     def _infer_size(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         holes = [i for i, s in enumerate(shape) if type(s) is int and s == -1]
         if len(holes) > 1:
-            raise RuntimeError(error_text("reshape", f"only one size can be inferred, {shape} has {len(holes)} of -1"))
+            raise RuntimeError(
+                error_text("reshape", f"only one size can be inferred, {shown(shape)} has {len(holes)} of -1")
+            )
         known, total = prod(s for i, s in enumerate(shape) if i != holes[0]), prod(self.shape)
         if isinstance(known, int) and isinstance(total, int):
             if known <= 0 or total % known != 0:
-                raise self._movement_error("reshape", f"cannot infer -1 in {shape}: {total} elements",
+                raise self._movement_error("reshape", f"cannot infer -1 in {shown(shape)}: {shown(total)} elements",
                                            f"a multiple of {known} elements")  # fmt: skip
             size: Any = total // known
         else:
@@ -86,7 +88,9 @@ class MovementMixin(Hooks):
         wanted = shape_args(shape, args, "expand")
         extra = len(wanted) - self.ndim
         if extra < 0:
-            raise self._movement_error("expand", f"cannot broadcast {self.shape} to {wanted}", "at least as many dims")
+            raise self._movement_error(
+                "expand", f"cannot broadcast {shown(self.shape)} to {shown(wanted)}", "at least as many dims"
+            )
         kept = (1,) * extra + self.shape
         new = tuple(
             old if s is None or (type(s) is int and s == -1) else s for old, s in zip(kept, wanted, strict=True)
@@ -102,7 +106,9 @@ class MovementMixin(Hooks):
             for s, n in zip(self.shape, shape[max(extra, 0) :], strict=True)
         )
         if not fits:
-            raise self._movement_error("expand", f"cannot broadcast {self.shape} to {shape}", "sizes are equal or 1")
+            raise self._movement_error(
+                "expand", f"cannot broadcast {shown(self.shape)} to {shown(shape)}", "sizes are equal or 1"
+            )
         return self._mop(Ops.EXPAND, tuple(shape))
 
     def permute(self, order: Any, *args: Any) -> Self:
@@ -112,7 +118,7 @@ class MovementMixin(Hooks):
             RuntimeError: ``order`` is not a permutation of the dims.
             ShapeError: A dim is out of range.
         """
-        axes = tuple(self._resolve_dim(x, op="permute") for x in shape_args(order, args, "permute"))
+        axes = tuple(self._resolve_dim(x, op="permute") for x in dim_args(order, args, "permute"))
         if sorted(axes) != list(range(self.ndim)):
             raise RuntimeError(
                 error_text("permute", f"order {axes} is not a permutation of {self.ndim} dims", {"tensor": self})
@@ -127,7 +133,7 @@ class MovementMixin(Hooks):
             RuntimeError: An axis is given twice.
             ShapeError: An axis is out of range.
         """
-        given = shape_args(axis if dims is None else dims, args, "flip")
+        given = dim_args(axis if dims is None else dims, args, "flip")
         if any(isinstance(x, bool) for x in given):
             raise AssertionError(error_text("flip", f"axes must be ints, got {given}"))
         axes = tuple(self._resolve_dim(x, op="flip") for x in given)
@@ -146,10 +152,12 @@ class MovementMixin(Hooks):
             raise self._movement_error("shrink", f"{len(arg)} pairs for {self.ndim} dims", "one pair (or None) per dim")
         pairs = tuple((0, s) if p is None else (p[0], p[1]) for p, s in zip(arg, self.shape, strict=True))
         for (start, end), size in zip(pairs, self.shape, strict=True):
-            known = isinstance(start, int) and isinstance(end, int)
-            if known and not (0 <= start <= end and (not isinstance(size, int) or end <= size)):
+            first, last, most = known_size(start), known_size(end), known_size(size)
+            if first is None or last is None:
+                continue  # Variables without values: nothing is known yet
+            if not 0 <= first <= last or (most is not None and last > most):
                 raise self._movement_error(
-                    "shrink", f"bounds {pairs} are outside the shape", "0 <= start <= end <= size"
+                    "shrink", f"bounds {shown(pairs)} are outside the shape", "0 <= start <= end <= size"
                 )
         if all(same_size(b, 0) and same_size(e, s) for (b, e), s in zip(pairs, self.shape, strict=True)):
             return self
@@ -209,7 +217,7 @@ class MovementMixin(Hooks):
                 )
             return tuple((0, 0) if p is None else (p[0], p[1]) for p in padding)
         if len(padding) % 2 != 0 or len(padding) > 2 * self.ndim:
-            raise self._movement_error("pad", f"flat padding {padding} has {len(padding)} numbers",
+            raise self._movement_error("pad", f"flat padding {shown(padding)} has {len(padding)} numbers",
                                        f"an even number of at most {2 * self.ndim}")  # fmt: skip
         return ((0, 0),) * (self.ndim - len(padding) // 2) + flat_to_grouped(padding)
 
@@ -259,7 +267,9 @@ class MovementMixin(Hooks):
             )
         pads = tuple((0, 0 if n is None else ssimplify(n - s)) for n, s in zip(sizes, self.shape, strict=True))
         if any(isinstance(e, int) and e < 0 for _, e in pads):
-            raise self._movement_error("pad_to", f"cannot pad {self.shape} to the smaller {sizes}", "new size >= size")
+            raise self._movement_error(
+                "pad_to", f"cannot pad {shown(self.shape)} to the smaller {shown(sizes)}", "new size >= size"
+            )
         return self._pad_constant(pads, value)
 
     # ---- dims ------------------------------------------------------------------------------------------------------
@@ -338,7 +348,7 @@ class MovementMixin(Hooks):
             sizes = [min(sizes, total - start) for start in range(0, max(total, 1), max(sizes, 1))]
         if sum(sizes) != total:
             raise AssertionError(error_text("split", f"sizes {tuple(sizes)} sum to {sum(sizes)}", {"tensor": self},
-                                            f"they sum to {total}, the size of dim {dim}"))  # fmt: skip
+                                            f"they sum to {shown(total)}, the size of dim {dim}"))  # fmt: skip
         pieces, start = [], 0
         for size in sizes:
             pieces.append(self._slice_dim(dim, start, start + size))
@@ -429,7 +439,7 @@ class MovementMixin(Hooks):
         for shift, dim in pairs:
             axis = self._resolve_dim(dim, op="roll")
             size = self.shape[axis] if self.ndim else 0
-            if size and shift % size:
+            if not isinstance(size, int) or (size and shift % size):
                 twice = result.repeat([2 if i == axis else 1 for i in range(self.ndim)])
                 result = twice._slice_dim(axis, -shift % size, -shift % size + size)
         return result
@@ -483,8 +493,8 @@ class MovementMixin(Hooks):
         dim = self._resolve_dim(dim, op="unfold")
         total = self.shape[dim] if self.ndim else 1
         if size < 0 or step <= 0 or size > total:
-            raise RuntimeError(error_text("unfold", f"size {size}, step {step} for dim {dim} of size {total}",
-                                          {"tensor": self}, f"0 <= size <= {total} and step > 0"))  # fmt: skip
+            raise RuntimeError(error_text("unfold", f"size {size}, step {step} for dim {dim} of size {shown(total)}",
+                                          {"tensor": self}, f"0 <= size <= {shown(total)} and step > 0"))  # fmt: skip
         x = self if self.ndim else self.reshape(1)
         if size == 0:
             count = total // step + 1
@@ -514,10 +524,12 @@ class MovementMixin(Hooks):
             raise AssertionError(error_text("pool", f"stride {strides}, dilation {dilations} for kernel {kernel}",
                                             {"input": self}, f"{count} numbers each"))  # fmt: skip
         batch, spatial = self.shape[: self.ndim - count], self.shape[self.ndim - count :]
-        if not all(d * (k - 1) + 1 <= n for k, d, n in zip(kernel, dilations, spatial, strict=True)):
+        spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+        if not all((known := known_size(n)) is None or span <= known for span, n in zip(spans, spatial, strict=True)):
             raise AssertionError(error_text("pool", f"kernel {kernel}, dilation {dilations}: larger than the input",
                                             {"input": self}))  # fmt: skip
-        out = [ceildiv(n - d * (k - 1), s) for n, k, s, d in zip(spatial, kernel, strides, dilations, strict=True)]
+        # Not ceildiv: a symbolic size is better divided by a positive number.
+        out = [ssimplify((n - span) // s + 1) for n, span, s in zip(spatial, spans, strides, strict=True)]
         if all((k <= s and d == 1) or k == 1 for k, s, d in zip(kernel, strides, dilations, strict=True)):
             x = self._disjoint_windows(kernel, strides, out)
         else:
@@ -534,7 +546,7 @@ class MovementMixin(Hooks):
         lead = self.ndim - len(kernel)
         spatial, keep = self.shape[lead:], [None] * lead
         covered = [o * s for o, s in zip(out, strides, strict=True)]
-        x = self.pad([*keep, *((0, max(c - n, 0)) for c, n in zip(covered, spatial, strict=True))])
+        x = self.pad([*keep, *((0, _largest(c - n, 0)) for c, n in zip(covered, spatial, strict=True))])
         x = x.shrink([*keep, *((0, c) for c in covered)])
         x = x.reshape((*self.shape[:lead], *(v for o, s in zip(out, strides, strict=True) for v in (o, s))))
         return x.shrink([*keep, *(v for k in kernel for v in (None, (0, k)))])
@@ -547,8 +559,10 @@ class MovementMixin(Hooks):
         per_dim = list(zip(kernel, strides, dilations, spatial, out, strict=True))
         # Row k of the repeated input, cut into rows of f * n + d, starts at position k * d of the input (modulo n).
         # f is 1 unless the stride is so large that out * stride would not fit in one row.
-        rows = [ceildiv(max(o * s - d, n), n) * n + d for _, s, d, n, o in per_dim]
-        x = self.repeat([*[1] * lead, *(ceildiv(k * r, n) for (k, _, _, n, _), r in zip(per_dim, rows, strict=True))])
+        factors = [_most_rows(o * s - d, s - d, n) for _, s, d, n, o in per_dim]
+        rows = [f * n + d for f, (_, _, d, n, _) in zip(factors, per_dim, strict=True)]
+        repeats = [k * f + ceildiv(k * d, _smallest(n)) for f, (k, _, d, n, _) in zip(factors, per_dim, strict=True)]
+        x = self.repeat([*[1] * lead, *repeats])
         x = x.shrink([*keep, *((0, k * r) for k, r in zip(kernel, rows, strict=True))])
         x = x.reshape((*batch, *(v for k, r in zip(kernel, rows, strict=True) for v in (k, r))))
         x = x.shrink([*keep, *(v for k, s, _, _, o in per_dim for v in ((0, k), (0, o * s)))])
@@ -556,3 +570,20 @@ class MovementMixin(Hooks):
         x = x.shrink([*keep, *(v for k, _, _, _, o in per_dim for v in ((0, k), (0, o), (0, 1)))])
         x = x.reshape((*batch, *(v for k, _, _, _, o in per_dim for v in (k, o))))
         return x.permute([*range(lead), *(lead + 2 * i + j for i in range(len(kernel)) for j in (1, 0))])
+
+
+def _smallest(size: Any) -> int:
+    return max(size if isinstance(size, int) else int(size.vmin), 1)
+
+
+def _largest(a: Any, b: int) -> Any:
+    from tinygrad.uop.ops import smax
+
+    return smax(a, b)
+
+
+def _most_rows(needed: Any, beyond: int, size: Any) -> int:
+    """Return how many times ``size`` covers ``needed``, which is at most ``size + beyond`` where it is symbolic."""
+    if isinstance(size, int):
+        return int(ceildiv(max(needed, size), size))
+    return int(1 + ceildiv(max(beyond, 0), _smallest(size)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import TRAINING
 from tinygrad.mixin.reduce import ReduceMixin
 
@@ -147,7 +147,7 @@ def _share_heads(x: Any, heads: int) -> Any:
         raise ShapeError(
             error_text(
                 "scaled_dot_product_attention",
-                f"{heads} query heads for {x.shape[-3:-2]} key or value heads",
+                f"{heads} query heads for {shown(x.shape[-3:-2])} key or value heads",
                 {"key or value": x},
                 rule="query heads are a multiple of the others",
             )

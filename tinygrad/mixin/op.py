@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, to_dtype
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.mixin.composite import (
     CompositeShapeError,
     ContractionError,
@@ -141,7 +141,7 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
                 raise CompositeShapeError(
                     error_text(
                         "cat",
-                        f"shapes {self.shape} and {part.shape} differ outside dim {dim}",
+                        f"shapes {shown(self.shape)} and {shown(part.shape)} differ outside dim {dim}",
                         {"first": self, "other": part},
                         rule=f"all sizes but that of dim {dim} are equal",
                     )
@@ -169,7 +169,7 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
                 raise CompositeShapeError(
                     error_text(
                         "stack",
-                        f"shapes {parts[0].shape} and {part.shape} differ",
+                        f"shapes {shown(parts[0].shape)} and {shown(part.shape)} differ",
                         {"first": parts[0], "other": part},
                         rule="all shapes are equal",
                     )
@@ -242,7 +242,7 @@ def _check_dot(x: Any, w: Any) -> None:
         raise ContractionError(
             error_text(
                 "matmul",
-                f"cannot dot: inner sizes differ, {x.shape[-1]} and {inner}",
+                f"cannot dot: inner sizes differ, {shown(x.shape[-1])} and {inner}",
                 operands,
                 rule="left.shape[-1] == right.shape[-2]",
                 hint="right.transpose(-1, -2) fits" if turned else None,
@@ -253,7 +253,7 @@ def _check_dot(x: Any, w: Any) -> None:
             raise ShapeError(
                 error_text(
                     "matmul",
-                    f"leading dims {x.shape[:-2]} and {w.shape[:-2]} do not broadcast",
+                    f"leading dims {shown(x.shape[:-2])} and {shown(w.shape[:-2])} do not broadcast",
                     operands,
                     rule="leading sizes are equal or 1",
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
-from tinygrad.errors import DTypeError, ShapeError, error_text
+from tinygrad.errors import BindError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.uop import Ops
 from tinygrad.uop.infer import broadcast_shape
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # On bool, sum and product are the logical operations (numpy does the same).
 _BOOL_OPS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
+NARROW_FLOATS = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})  # computed in float32, rounded at the end
 _PLAIN_NUMBERS = frozenset({bool, int, float})
 _SMALL = 1 << 31  # integers below take the dtype of an integer operand; larger ones may widen it
 _MAX_CHAIN = 16  # largest integer exponent that is multiplied out; beyond it the rounding errors add up
@@ -135,6 +136,9 @@ class OperatorMixin(CreationMixin):
     def pow(self, x: Any, reverse: bool = False) -> Self:
         """Power; also ``**``. An integer base stays integer with a non-negative integer exponent; 0**0 is 1.
 
+        Constant exponents up to 16 that are integers or halves are multiplied out: the error is at most
+        abs(exponent) + 1 ulp. Others have 0.6 ulp in float32, 1.2 ulp in float64.
+
         Raises:
             RuntimeError: An integer base with a negative integer constant as exponent.
         """
@@ -152,6 +156,8 @@ class OperatorMixin(CreationMixin):
             if exponent < 0:
                 raise RuntimeError(error_text("pow", f"base needs to be float for the negative exponent {exponent}",
                                               {"base": self}, hint="cast the base: x.float() ** exponent"))  # fmt: skip
+        if self.dtype in NARROW_FLOATS:
+            return self.cast(dtypes.float32)._pow_const(exponent).cast(self.dtype)
         whole = float(exponent).is_integer()
         if whole and (abs(exponent) <= _MAX_CHAIN or not dtypes.is_float(self.dtype)):
             power = self._repeated_product(int(abs(exponent)))
@@ -423,12 +429,13 @@ def _check_broadcast(op: Ops | str, lhs: Any, rhs: Any) -> None:
         return
     try:
         broadcast_shape(lhs.shape, rhs.shape)
-    except ShapeError:
+    except ShapeError as error:
         name = op if isinstance(op, str) else op.name.lower()
-        raise ShapeError(
+        mismatch = f"{str(error).partition(';')[0]}; " if isinstance(error, BindError) else ""
+        raise type(error)(
             error_text(
                 name,
-                f"shapes {lhs.shape} and {rhs.shape} do not broadcast",
+                f"{mismatch}shapes {shown(lhs.shape)} and {shown(rhs.shape)} do not broadcast",
                 {"left": lhs, "right": rhs},
                 "aligned at the right, sizes are equal or 1",
             )

@@ -15,6 +15,7 @@ from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import ceildiv, make_tuple, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.conv import Pair, pads_of
+from tinygrad.mixin.hooks import known_size
 from tinygrad.mixin.index import IndexMixin
 
 if TYPE_CHECKING:
@@ -63,11 +64,12 @@ class PoolMixin(IndexMixin):
         pads = pads_of(padding, dims)
         spatial = self.shape[self.ndim - dims :]
         for n, k, d, (before, after) in zip(spatial, kernel, apart, pads, strict=True):
-            if n + before + after < d * (k - 1) + 1:
+            room = known_size(n + before + after)
+            if room is not None and room < d * (k - 1) + 1:
                 raise CompositeShapeError(
                     error_text(
                         name,
-                        f"kernel spans {d * (k - 1) + 1}, the padded input {n + before + after}",
+                        f"kernel spans {d * (k - 1) + 1}, the padded input {room}",
                         {"input": self},
                         rule="dilation*(kernel - 1) + 1 <= size + pads",
                     )

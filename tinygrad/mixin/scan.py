@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype, sum_acc_dtype
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import ceildiv, prod
 from tinygrad.mixin.composite import composite, materialized
 from tinygrad.mixin.gather import gather_along, positions_along, store_at, zeros
@@ -230,7 +230,10 @@ class ScanMixin(IndexMixin):
         if self.ndim and not 0 <= k <= self.shape[axis]:
             raise ShapeError(
                 error_text(
-                    "topk", f"k={k} for dim {axis} of size {self.shape[axis]}", {"tensor": self}, rule="0 <= k <= size"
+                    "topk",
+                    f"k={k} for dim {axis} of size {shown(self.shape[axis])}",
+                    {"tensor": self},
+                    rule="0 <= k <= size",
                 )
             )
         if self.ndim == 0:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tinygrad.errors import ShapeError, error_text
-from tinygrad.mixin.hooks import ssimplify
+from tinygrad.errors import ShapeError, error_text, shown
+from tinygrad.mixin.hooks import known_size, ssimplify
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _mask_arrays(x: Any, mask: Any, dim: int, nonzero: Callable[[Any], Sequence[
         raise ShapeError(
             error_text(
                 "getitem",
-                f"mask of shape {mask.shape} for dims of shape {covered}",
+                f"mask of shape {shown(mask.shape)} for dims of shape {shown(covered)}",
                 {"tensor": x, "mask": mask},
                 rule="a mask has the shape of the dims that it covers",
             )
@@ -170,19 +170,20 @@ def _expand_ellipsis(x: Any, items: list[Any]) -> list[Any]:
 
 def _int_position(x: Any, dim: int, item: Any) -> Any:
     size = x.shape[dim]
-    if is_symbolic(item):
-        return item
-    place = operator.index(item)
-    if isinstance(size, int) and not -size <= place < size:
+    place = item if is_symbolic(item) else operator.index(item)
+    known, most = known_size(place), known_size(size)
+    if most is None:
+        most = int(size.vmax)
+    if known is not None and not (0 if is_symbolic(item) else -most) <= known < most:
         raise ShapeError(
             error_text(
                 "getitem",
-                f"index {place} is out of bounds for dim {dim} of size {size}",
+                f"index {shown(place)} is out of bounds for dim {dim} of size {shown(size)}",
                 {"tensor": x},
-                rule=f"{-size} <= index < {size}",
+                rule=f"{0 if is_symbolic(item) else -most} <= index < {most}",
             )
         )
-    return place + size if place < 0 else place
+    return place + size if not is_symbolic(item) and place < 0 else place
 
 
 def _slice_range(x: Any, dim: int, item: slice) -> Range:
@@ -190,13 +191,21 @@ def _slice_range(x: Any, dim: int, item: slice) -> Range:
     bounds = (item.start, item.stop, item.step)
     if isinstance(size, int) and not any(hasattr(b, "vmin") for b in bounds):
         if any(hasattr(b, "_uop") for b in bounds):
-            raise TypeError("slice bounds must be ints, not tensors; use .item() to read one")
+            raise TypeError(
+                error_text("getitem", "slice bounds are tensors", {"tensor": x}, "slice bounds must be ints",
+                           hint="read them with .item(), or use a bound Variable")
+            )  # fmt: skip
         start, stop, step = item.indices(size)
         count = len(range(start, stop, step))
         return Range(start if count else 0, count, step)
     if item.step not in (None, 1):
         raise TypeError(
-            f"slice with step {item.step} of a symbolic dim or with symbolic bounds; only step 1 is possible"
+            error_text(
+                "getitem",
+                f"slice with step {shown(item.step)} of a symbolic dim or with symbolic bounds",
+                {"tensor": x},
+                rule="only step 1 is possible with symbolic sizes",
+            )
         )
     start = 0 if item.start is None else item.start
     stop = size if item.stop is None else item.stop

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes
-from tinygrad.errors import DTypeError, ShapeError, error_text
+from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.mixin.gather import as_index, gather_rows, indexed_store, position_dtype, settled, settled_positions
 from tinygrad.mixin.selection import Selection
@@ -105,7 +105,7 @@ def _value(x: Tensor, v: Any, shape: tuple[Any, ...] | None) -> Tensor:
         raise ShapeError(
             error_text(
                 "setitem",
-                f"value of shape {value.shape} does not broadcast to the selection {shape}",
+                f"value of shape {shown(value.shape)} does not broadcast to the selection {shown(shape)}",
                 {"tensor": x, "value": value},
             )
         ) from None

@@ -16,7 +16,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import TRAINING, make_tuple, prod
 from tinygrad.nn import optim as optim, state as state
 from tinygrad.tensor import Tensor
@@ -274,7 +274,7 @@ class BatchNorm:
         numel, channels = x.numel(), x.shape[1]
         if numel == channels:
             raise ZeroDivisionError(
-                f"BatchNorm: an input of shape {x.shape} has one element per channel, whose variance is not defined; "
+                f"BatchNorm: input {shown(x.shape)} has one element per channel, whose variance is not defined; "
                 "train with more than one sample"
             )
         unbiased = var * (numel / (numel - channels))
@@ -310,7 +310,7 @@ class GroupNorm:
     def __call__(self, x: Tensor) -> Tensor:
         """Normalise x of shape (N, num_channels, ...)."""
         if x.ndim < 2 or x.shape[1] != self.num_channels:
-            summary = f"expected an input with {self.num_channels} channels in axis 1, got shape {x.shape}"
+            summary = f"expected an input with {self.num_channels} channels in axis 1, got shape {shown(x.shape)}"
             raise LayerShapeError(error_text(type(self).__name__, summary, {"input": x}))
         groups = x.reshape(x.shape[0], self.num_groups, prod(x.shape[1:]) // self.num_groups)
         normal = groups.layernorm(axis=-1, eps=self.eps).reshape(x.shape)
@@ -362,7 +362,10 @@ class LayerNorm:
     def __call__(self, x: Tensor) -> Tensor:
         """Normalise x of shape (..., *normalized_shape)."""
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
-            summary = f"expected an input whose trailing axes have shape {self.normalized_shape}, got shape {x.shape}"
+            summary = (
+                f"expected an input whose trailing axes have shape {shown(self.normalized_shape)}, "
+                f"got shape {shown(x.shape)}"
+            )
             raise LayerShapeError(error_text(type(self).__name__, summary, {"input": x}))
         normal = x.layernorm(axis=self.axis, eps=self.eps)
         if self.weight is None or self.bias is None:

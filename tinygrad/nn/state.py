@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tinygrad.dtype import DType, dtypes
+from tinygrad.errors import shown
 from tinygrad.helpers import DEBUG, prod, tqdm
 from tinygrad.nn.archives import TensorIO, accept_filename, tar_extract, zip_extract
 from tinygrad.nn.torch_file import torch_load
@@ -250,7 +251,8 @@ def load_state_dict(
 def _check_same_shape(name: str, own: Tensor, new: Tensor) -> None:
     if own.shape != new.shape and {own.shape, new.shape} != {(), (1,)}:
         raise ValueError(
-            f"Shape mismatch in layer `{name}`: expected shape {own.shape}, but found {new.shape} in the state dict"
+            f"Shape mismatch in layer `{name}`: expected shape {shown(own.shape)}, but found {shown(new.shape)} in the "
+            "state dict"
         )
 
 
@@ -374,7 +376,7 @@ def _tensor_bytes(tensor: Tensor) -> bytes:
 def _read_header(t: Tensor) -> tuple[dict[str, Any], int]:
     """Return the header of a file and the position where the data starts."""
     if t.ndim != 1 or t.dtype != dtypes.uint8:
-        raise ValueError(f"safetensors: expected a one-dimensional uint8 tensor, got {t.dtype} and {t.shape}")
+        raise ValueError(f"safetensors: expected a one-dimensional uint8 tensor, got {t.dtype} and {shown(t.shape)}")
     size = int(t.shape[0])
     if size < 8:
         raise ValueError(f"safetensors: {_origin(t)} has {size} bytes, but the length of the header alone takes 8")

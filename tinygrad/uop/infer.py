@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, least_upper_dtype, least_upper_float
-from tinygrad.errors import DTypeError, ShapeError
+from tinygrad.errors import BindError, DTypeError, ShapeError, shown
 from tinygrad.uop import GroupOp, Ops
 
 if TYPE_CHECKING:
@@ -89,9 +89,17 @@ def broadcast_shape(*shapes: tuple[Any, ...]) -> tuple[Any, ...]:
             if type(size) is int and size == 1:
                 size = s[i]
             elif size is not s[i] and not (type(size) is int and type(s[i]) is int and size == s[i]):
-                raise ShapeError(f"cannot broadcast shapes {' and '.join(map(str, shapes))}: sizes {size} and {s[i]} differ")
+                raise _no_broadcast(shapes, size, s[i])
         out.append(size)
     return tuple(out)
+
+
+def _no_broadcast(shapes: tuple[tuple[Any, ...], ...], size: Any, other: Any) -> ShapeError:
+    from tinygrad.uop.sint import bind_mismatch
+
+    mismatch = bind_mismatch(*shapes)
+    text = f"cannot broadcast shapes {' and '.join(map(shown, shapes))}: sizes {shown(size)} and {shown(other)} differ"
+    return ShapeError(text) if mismatch is None else BindError(f"{mismatch}; {text}")
 
 
 def _movement_shape(u: UOp) -> tuple[Any, ...]:
@@ -154,16 +162,25 @@ def shape_from_uop(u: UOp) -> tuple[Any, ...] | None:
 
 
 def _bitcast_shape(u: UOp) -> tuple[Any, ...]:
+    from tinygrad.uop.sint import sint_simplify
+
     shape = u.src[0].shape
     before, after = u.src[0].dtype.itemsize, u.dtype.itemsize
     if before == after:
         return shape
-    if not shape or (shape[-1] * before) % after != 0:
+    if not shape or not _divides(shape[-1] * before, after):
         raise DTypeError(
-            f"bitcast: {u.src[0].dtype} with shape {shape} cannot become {u.dtype}: the last dimension's "
+            f"bitcast: {u.src[0].dtype} with shape {shown(shape)} cannot become {u.dtype}: the last dimension's "
             f"{before} byte elements do not divide into {after} byte ones"
         )
-    return (*shape[:-1], shape[-1] * before // after)
+    return (*shape[:-1], sint_simplify(shape[-1] * before // after))
+
+
+def _divides(nbytes: Any, itemsize: int) -> bool:
+    from tinygrad.uop.sint import sint_simplify
+
+    rest = sint_simplify(nbytes % itemsize)
+    return isinstance(rest, int) and rest == 0
 
 
 def device_from_uop(u: UOp) -> str | tuple[str, ...] | None:

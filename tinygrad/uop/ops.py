@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinygrad.dtype import AddrSpace, DType, Invalid, dtypes, strong_dtype, to_dtype
-from tinygrad.errors import DTypeError, ShapeError
+from tinygrad.errors import ArgumentError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.rand import RandMixin
 from tinygrad.uop import AxisType, GroupOp, Ops
 from tinygrad.uop.infer import broadcast_shape, device_from_uop, dtype_from_uop, shape_from_uop
 from tinygrad.uop.integer import IntegerMethods
 from tinygrad.uop.records import CallInfo, KernelInfo, ParamArg, ProgramInfo
 from tinygrad.uop.sint import (
+    bound_value,
     resolve,
     sint,
     sint_simplify,
     sint_to_uop,
+    size_text,
     smax,
     smin,
     srender,
@@ -159,13 +162,21 @@ class UOp(IntegerMethods, RandMixin):
 
     def _number(self, kind: DType) -> Any:
         if dtypes.is_float(self.dtype) != dtypes.is_float(kind) or (kind == dtypes.bool) != (self.dtype == dtypes.bool):
-            raise AssertionError(f"a {self.dtype} node is not a {kind.name}")
+            raise AssertionError(
+                f"a node of dtype {self.dtype.full_name} is no {kind.name.removeprefix('weak')}: {self.size_text()}"
+            )
         simple = self.simplify()
         if simple.op is Ops.CONST:
             return simple.arg
         if simple.vmin == simple.vmax:
             return simple.vmin
-        raise ValueError(f"eval failed to be a single number, range is {simple.vmin} to {simple.vmax} in {self.render()}")
+        raise ValueError(
+            error_text(
+                "int" if kind is not dtypes.bool else "bool",
+                f"eval failed to be a single number, range is {simple.vmin} to {simple.vmax} in {self.render()}",
+                hint="a symbolic size has a value only when a kernel runs; make the program independent of it",
+            )
+        )
 
     # ---- hooks of the mixins
 
@@ -194,7 +205,7 @@ class UOp(IntegerMethods, RandMixin):
             if isinstance(x, UOp):
                 symbolic.append(x)
                 return None
-            return x if type(x) is bool else int(x)
+            return x if type(x) is bool or type(x) is int else operator.index(x)
 
         arg = tuple(hole(x) for x in marg)
         return UOp(op, self.dtype, (self, *symbolic), arg)
@@ -233,7 +244,10 @@ class UOp(IntegerMethods, RandMixin):
         if isinstance(x, UOp):
             return x
         if hasattr(x, "uop"):
-            return x.uop
+            # The result of a node and a tensor would be a node, which computes nothing by itself.
+            operands = {"left": self.size_text(), "right": x}
+            raise RuntimeError(error_text("operator", "a node on the left of a Tensor", operands,
+                                          hint="write the Tensor on the left, or Tensor(node)"))  # fmt: skip
         return UOp.const(x)
 
     def cast(self, dtype: DType | str) -> UOp:
@@ -251,7 +265,9 @@ class UOp(IntegerMethods, RandMixin):
         if self.dtype is dtype:
             return self
         if dtypes.weakint in (self.dtype, dtype) or dtypes.weakfloat in (self.dtype, dtype):
-            raise DTypeError(f"bitcast: weak dtypes have no bits ({self.dtype} to {dtype}); cast to a stored dtype first")
+            raise DTypeError(
+                f"bitcast: weak dtypes have no bits ({self.dtype} to {dtype}); cast to a stored dtype first"
+            )
         made = UOp(Ops.BITCAST, dtype, (self,), dtype)
         made._try_shape()
         return made
@@ -524,8 +540,15 @@ class UOp(IntegerMethods, RandMixin):
 
         Equal arguments give the identical object.
         """
+        plain = (int, float, UOp)
+        if any(b is not None and not isinstance(b, plain) and not hasattr(b, "__index__") for b in (min_val, max_val)):
+            raise TypeError(
+                error_text("Variable", f"bounds {shown(min_val)} to {shown(max_val)} of {name!r} are no ints")
+            )
         if (min_val is None) != (max_val is None) or (min_val is not None and min_val > max_val):
-            raise ValueError(f"variable {name}: bounds {min_val} to {max_val} make no interval")
+            raise ValueError(
+                error_text("Variable", f"bounds {min_val} to {max_val} of {name!r} make no interval", rule="min <= max")
+            )
         limits = None if min_val is None else (min_val, max_val)
         arg = ParamArg(-1, dtype, (), None, name, limits, multiple_of, AddrSpace.ALU)
         return UOp(Ops.PARAM, dtype, (), arg)
@@ -554,20 +577,30 @@ class UOp(IntegerMethods, RandMixin):
         Raises:
             AssertionError: The value is out of bounds, not a multiple, or the Variable has a value already.
         """
+        if self.is_bound_var:
+            name, bound = self.expr, self.unbind()[1]
+            raise AssertionError(error_text("bind", f"Variable {name} is already bound, to {bound}",
+                                            hint="keep the unbound Variable and bind that"))  # fmt: skip
         if not self.is_variable:
-            raise AssertionError(f"bind: expected an unbound Variable, got {self.op}")
-        value = int(value)
+            raise AssertionError(error_text("bind", f"expected an unbound Variable, got {self.size_text()}"))
+        if not hasattr(value, "__index__") or isinstance(value, (UOp, type)):
+            raise ArgumentError(error_text("bind", f"{shown(value)} of type {type(value).__name__} is no int",
+                                           {"Variable": self.expr}))  # fmt: skip
+        value = operator.index(value)
         low, high = self.arg.vmin_vmax
         if not low <= value <= high:
-            raise AssertionError(f"bind: {value} is out of range for Variable {self.expr}, which spans {low} to {high}")
+            raise AssertionError(error_text("bind", f"{value} is out of range for Variable {self.expr}",
+                                            rule=f"{low} <= value <= {high}"))  # fmt: skip
         if value % self.arg.multiple_of:
-            raise AssertionError(f"bind: {value} is not a multiple of {self.arg.multiple_of} (Variable {self.expr})")
+            raise AssertionError(error_text("bind", f"{value} does not fit Variable {self.expr}",
+                                            rule=f"value is a multiple of {self.arg.multiple_of}"))  # fmt: skip
         return UOp(Ops.AFTER, self.dtype, (self, UOp(Ops.STORE, dtypes.void, (self, UOp.const(value, self.dtype)))))
 
     def unbind(self) -> tuple[UOp, int]:
         """Return (Variable, value) of a bound Variable."""
         if not self.is_bound_var:
-            raise AssertionError(f"unbind: expected a bound Variable, got {self.op}")
+            raise AssertionError(error_text("unbind", f"expected a bound Variable, got {self.size_text()}",
+                                            hint="bind it first: v.bind(3)"))  # fmt: skip
         return self.src[0], self.src[1].src[1].arg
 
     def unbind_all(self) -> tuple[UOp, dict[UOp, int]]:
@@ -949,6 +982,16 @@ class UOp(IntegerMethods, RandMixin):
 
         return render(self.simplify() if simplify else self, pm)
 
+    def bound_value(self) -> int | None:
+        """Return the value that this symbolic int has now; None if one of its Variables has no value."""
+        return bound_value(self)
+
+    def size_text(self) -> str:
+        """Return a symbolic int as messages show it, such as ``i=3``; of another value its shape and dtype."""
+        if self._shape == () and self.device is None and dtypes.is_int(self.dtype):
+            return size_text(self)
+        return f"a node {self.op.name} of shape {shown(self._shape)} and dtype {self.dtype.full_name}"
+
     def sym_infer(self, var_vals: dict[str, int]) -> int:
         """Evaluate with the given values of Variables."""
         return sym_infer(self, var_vals)
@@ -1053,7 +1096,9 @@ def broadcast_axes(src_shape: tuple[sint, ...], out_shape: tuple[sint, ...]) -> 
     extra = len(out_shape) - len(src_shape)
     if extra < 0:
         raise RuntimeError(f"broadcast_axes: {src_shape} has more dimensions than {out_shape}")
-    differs = (i + extra for i, s in enumerate(src_shape) if s is not out_shape[i + extra] and s != out_shape[i + extra])
+    differs = (
+        i + extra for i, s in enumerate(src_shape) if s is not out_shape[i + extra] and s != out_shape[i + extra]
+    )
     return (*range(extra), *differs)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from tinygrad.dtype import dtypes
+from tinygrad.helpers import strip_parens
+from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -99,7 +101,6 @@ def sym_infer(x: sint, var_vals: Mapping[str, int]) -> int:
     """
     if isinstance(x, int):
         return x
-    from tinygrad.uop import Ops
     from tinygrad.uop.alu import exec_alu
 
     values: dict[UOp, Any] = {}
@@ -119,6 +120,45 @@ def sym_infer(x: sint, var_vals: Mapping[str, int]) -> int:
         else:
             values[u] = exec_alu(u.op, u.dtype, tuple(values[s] for s in u.src))
     return int(values[x])
+
+
+def bound_value(x: sint) -> int | None:
+    """Return the value that a symbolic int has now; None if one of its Variables has no value."""
+    if isinstance(x, int):
+        return x
+    if not x.op_in_backward_slice_with_self(Ops.PARAM):
+        return int(x.vmin) if x.vmin == x.vmax else None
+    values: dict[str, int] = {}
+    free: set[str] = set()
+    for u in x.toposort():
+        if u.is_bound_var:
+            var, value = u.unbind()
+            values[var.expr] = value
+        elif u.is_variable:
+            free.add(u.expr)
+        elif u.op in (Ops.RANGE, Ops.SPECIAL, Ops.INDEX, Ops.LOAD):
+            return None
+    return None if free - values.keys() else sym_infer(x, values)
+
+
+def bind_mismatch(*shapes: Sequence[Any]) -> str | None:
+    """Return what is wrong if one Variable has two values in these shapes, else None."""
+    seen: dict[str, int] = {}
+    for size in (s for shape in shapes for s in shape if not isinstance(s, int)):
+        for u in size.toposort():
+            if u.is_bound_var:
+                var, value = u.unbind()
+                if seen.setdefault(var.expr, value) != value:
+                    return f"bind mismatch on {var.expr}: bound to {seen[var.expr]} and {value}"
+    return None
+
+
+def size_text(x: sint) -> str:
+    """Return a symbolic int as messages show it: ``i`` or, where its Variables have values, ``i=3``."""
+    if isinstance(x, int):
+        return str(x)
+    known, text = bound_value(x), strip_parens(x.render())
+    return text if known is None else f"{text}={known}"
 
 
 def srender(x: sint) -> str:

@@ -1,0 +1,223 @@
+"""What an error says when it leaves the package.
+
+In:   a public function or method, and an exception that its call raises.
+Out:  an exception of the same type whose message names the call, its arguments and the user's line.
+Why:  checks that foresee every wrong argument cannot be written. Where one is missing, Python complains about an
+      operation deep inside. The call that the user wrote is known here, and what its arguments should be is in the
+      annotations. All of this is looked at only once something has gone wrong: a call that succeeds pays one frame.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from tinygrad.errors import PACKAGE, ArgumentError, comes_from_user, error_text, shown
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+# What annotations mean that are only imported for type checkers; ``describe_types`` adds the package's own.
+_NAMES: dict[str, Any] = {"Any": Any, "Callable": Callable, "Iterable": Iterable, "Mapping": Mapping,
+                          "Sequence": Sequence, "Literal": Literal}  # fmt: skip
+
+
+class _PlainKeyError(KeyError):
+    """A KeyError that prints its message as it is."""
+
+    __str__ = Exception.__str__
+
+
+def describe_types(**names: Any) -> None:
+    """Say what names in annotations stand for, such as ``Self``."""
+    _NAMES.update(names)
+
+
+def explained(function: _F, name: str | None = None) -> _F:
+    """Return the function; errors that its call raises name it, its arguments and the user's line.
+
+    Args:
+        function: A public function or method.
+        name: What users call it; its own name if None.
+    """
+    called = (name or function.__name__).strip("_")
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:  # whatever went wrong, it goes on from here
+            if sys._getframe(1).f_code.co_filename.startswith(PACKAGE):
+                raise  # the user called something that calls this
+            better = _explain_safely(error, function, called, args, kwargs)
+            if better is error:
+                raise
+            raise better from None
+
+    return typing.cast("_F", call)
+
+
+def explain_methods(cls: type, names: Iterable[str]) -> None:
+    """Make methods of a class, inherited ones too, ``explained``. Names of other things are passed over."""
+    for name in names:
+        raw = inspect.getattr_static(cls, name, None)
+        called = cls.__name__ if name == "__init__" else name
+        if isinstance(raw, types.FunctionType):
+            setattr(cls, name, explained(raw, called))
+        elif isinstance(raw, (classmethod, staticmethod)):
+            setattr(cls, name, type(raw)(explained(raw.__func__, called)))
+
+
+# ---- the message -----------------------------------------------------------------------------------------------------
+
+
+def _explain_safely(error: Exception, *call: Any) -> Exception:
+    try:
+        return _explain(error, *call)
+    except Exception:  # noqa: BLE001  odd arguments may fail to print: the error itself must come through
+        return error
+
+
+def _explain(
+    error: Exception, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Exception:
+    """Return the error with a complete message: itself where that can be changed, or another of its type."""
+    text = str(error).replace(f"{function.__qualname__}()", f"{name}()")
+    if _raised_by_user(error):
+        return error
+    if "\n  line " in text:  # a check has said all; where it is that of another method, say which one led there
+        inner = text.partition(":")[0]
+        return error if inner in name or name in inner else _with_message(error, f"{name}: {text}")
+    arguments = _arguments(function, args, kwargs)
+    wrong = _misfit(function, arguments)
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        text = str(error.args[0])
+    summary, more = text.partition("\n")[::2] if text else (f"failed with {type(error).__name__}", "")
+    rows = {key: _shown(value) for key, value in arguments.items() if not _is_default(function, key, value)}
+    if wrong is not None:
+        key, expected = wrong
+        rows = {name: value for name, value in rows.items() if name != key} | {"cause": summary}
+        summary = f"{key} is {_kind(arguments[key])}, expected {expected}"
+    else:
+        summary = summary.removeprefix(f"{name}: ")
+    message = error_text(name, summary, rows) + (f"\n{more}" if more else "")
+    return _with_message(error, message)
+
+
+def _with_message(error: Exception, message: str) -> Exception:
+    kind: Any = type(error)
+    if kind is AttributeError:
+        return ArgumentError(message).with_traceback(error.__traceback__)
+    if kind is KeyError:
+        return _PlainKeyError(message).with_traceback(error.__traceback__)
+    if kind.__module__.startswith("numpy"):
+        plain = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+        return typing.cast("Exception", plain(message)).with_traceback(error.__traceback__)
+    if len(error.args) <= 1 and not isinstance(error, (OSError, UnicodeError)):
+        error.args = (message,)
+    else:
+        error.add_note(message)
+    return error
+
+
+def _raised_by_user(error: Exception) -> bool:
+    """Return whether the error comes from a function of the user that the package called."""
+    traceback = error.__traceback__
+    traceback = None if traceback is None else traceback.tb_next  # the frame of ``call`` itself
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if comes_from_user(frame.f_code.co_filename) and not frame.f_globals.get("__name__", "").startswith("numpy"):
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _shown(value: Any) -> Any:
+    return value if hasattr(value, "shape") and hasattr(value, "dtype") else shown(value)
+
+
+def _arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        bound = inspect.signature(function).bind_partial(*args, **kwargs)
+    except (TypeError, ValueError):
+        return {}
+    found = dict(bound.arguments)
+    for parameter in bound.signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            found |= found.pop(parameter.name, {})
+    found.pop("cls", None)
+    if "self" in found and not hasattr(found["self"], "shape"):
+        del found["self"]
+    return found
+
+
+def _is_default(function: Callable[..., Any], name: str, value: Any) -> bool:
+    parameter = inspect.signature(function).parameters.get(name)
+    return parameter is not None and parameter.default is value
+
+
+# ---- what an argument should be --------------------------------------------------------------------------------------
+
+
+def _misfit(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return (name, what it should be) of the first argument that is not what its annotation says."""
+    parameters = inspect.signature(function).parameters
+    for name, value in arguments.items():
+        parameter = parameters.get(name)
+        if parameter is None or parameter.annotation is parameter.empty or value is parameter.default:
+            continue
+        hint = _evaluated(parameter.annotation, function)
+        values = value if parameter.kind is parameter.VAR_POSITIONAL else (value,)
+        if hint is not None and not all(_fits(v, hint) for v in values):
+            return name, _hint_text(hint)
+    return None
+
+
+def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, {**getattr(function, "__globals__", {}), **_NAMES})
+    except Exception:  # noqa: BLE001  a name that only type checkers know: then nothing is said about this argument
+        return None
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value is what an annotation says; True where that cannot be told."""
+    if hint is Any:
+        return True
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in {typing.Union, types.UnionType}:
+        return any(_fits(value, each) for each in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is tuple:
+        return isinstance(value, (tuple, list))
+    if origin is Sequence or hint is Sequence:
+        items = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+        return items and all(_fits(v, inner[0]) for v in value) if inner else items
+    kind = origin or hint
+    if kind is float:
+        return isinstance(value, (int, float)) or hasattr(value, "__float__")
+    if kind is int:
+        return isinstance(value, int) or (hasattr(value, "__index__") and not hasattr(value, "size_text"))
+    if kind is None or kind is type(None):
+        return value is None
+    if kind is bool:
+        return isinstance(value, (bool, int)) or type(value).__name__ in {"bool_", "bool"}
+    return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _hint_text(hint: Any) -> str:
+    text = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
+    for prefix in ("typing.", "collections.abc.", "tinygrad.tensor.", "tinygrad.dtype_lattice.", "tinygrad.dtype."):
+        text = text.replace(prefix, "")
+    return text.replace(" | ", " or ")
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"{shown(value)} of type {type(value).__name__}"
