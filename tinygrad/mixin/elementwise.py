@@ -52,7 +52,7 @@ class ElementwiseMixin(ActivationMixin):
         return self < 0
 
     def logaddexp(self, other: Any) -> Self:
-        """Return log(exp(self) + exp(other)) without overflow."""
+        """Return log(exp(self) + exp(other)) without overflow. Error: 4 ulp of the largest of the three numbers."""
         x, y = self._operands(other, op="logaddexp")
         if not dtypes.is_float(x.dtype):
             floating = least_upper_float(x.dtype)

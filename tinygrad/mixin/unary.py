@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
-from tinygrad.mixin.operators import OperatorMixin
+from tinygrad.mixin.operators import NARROW_FLOATS, OperatorMixin
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 LN2 = math.log(2.0)
 LOG2E = 1.0 / LN2
-_NARROW = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,7 +45,7 @@ def float_function(*, weak: bool = False, weak_bool: bool = False) -> Callable[[
         @functools.wraps(function)
         def run(self: Any, *args: Any, **kwargs: Any) -> Any:
             dtype = self.dtype
-            if dtype in _NARROW:
+            if dtype in NARROW_FLOATS:
                 return function(self.cast(dtypes.float32), *args, **kwargs).cast(dtype)
             if not dtypes.is_float(dtype):
                 self = self.cast(
@@ -86,8 +85,9 @@ class UnaryMixin(OperatorMixin):
         negative = (self < 0).where(self * -1, self)
         if not dtypes.is_float(self.dtype):
             return negative
-        # The product serves 0, -0.0 and NaN: it is 0 without a sign or NaN, and its derivative at 0 is 0.
-        return (self > 0).where(self, (self < 0).where(self * -1, self * self))
+        # The product serves 0, -0.0 and NaN: it is 0 without a sign or NaN.
+        value = (self > 0).where(self, (self < 0).where(self * -1, self * self))
+        return value._with_gradient(self, self.sign())
 
     def sign(self) -> Self:
         """-1, 0 or 1; NaN stays."""
@@ -162,6 +162,7 @@ class UnaryMixin(OperatorMixin):
         """Square root; NaN below 0. Error: 0.5 ulp."""
         return self._float().alu(Ops.SQRT)
 
+    @float_function()
     def rsqrt(self) -> Self:
         """1 / sqrt(x). Error: 1.5 ulp."""
         return self.sqrt().reciprocal()
