@@ -191,7 +191,8 @@ def _from_py(x: Any) -> DType:
         return _from_sequence(x)
     if hasattr(x, "dtype") and getattr(x, "shape", None) == ():
         return DTYPES_DICT[x.dtype.name]
-    raise RuntimeError(f"dtypes.from_py: Could not infer dtype of {x!r} ({type(x).__name__}); expected bool, int or float")
+    found = f"{x!r} ({type(x).__name__})"
+    raise RuntimeError(f"dtypes.from_py: Could not infer dtype of {found}; expected bool, int or float")
 
 
 def _from_sequence(x: list[Any] | tuple[Any, ...]) -> DType:
