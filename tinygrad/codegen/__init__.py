@@ -11,14 +11,17 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.codegen.estimate import estimate_kernel
 from tinygrad.codegen.grid import place_grid
 from tinygrad.codegen.kernel_record import record_kernel
 from tinygrad.codegen.late.linearizer import linearize
 from tinygrad.codegen.late.lower import Lowering
+from tinygrad.codegen.opt.policy import is_written_by_hand, optimize_kernel
 from tinygrad.codegen.program_cache import load_program, save_program
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import BEAM, DEBUG, EMULATED_DTYPES, NOOPT, TRANSCENDENTAL
+from tinygrad.renderer import Estimates
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import KernelInfo, ProgramInfo, UOp
 
@@ -47,7 +50,6 @@ def full_rewrite_to_sink(ast: UOp, renderer: Renderer, optimize: bool = True) ->
         optimize: False leaves the loops as they are.
     """
     from tinygrad.codegen.decomp import decompose
-    from tinygrad.codegen.opt.policy import optimize_kernel
     from tinygrad.middleware import run_stage
 
     sink = place_grid(run_stage("kernel", ast), renderer)
@@ -69,7 +71,7 @@ def lower_to_list(sink: UOp, renderer: Renderer) -> list[UOp]:
 
 def program_info(linear: list[UOp], info: KernelInfo, renderer: Renderer) -> ProgramInfo:
     """Return how a linear program is launched."""
-    from tinygrad.renderer import Estimates, kernel_arguments
+    from tinygrad.renderer import kernel_arguments
 
     buffers, variables = kernel_arguments(linear)
     written = {u.src[0].buf_uop for u in linear if u.op is Ops.STORE}
@@ -118,6 +120,8 @@ def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
         print(ast)  # noqa: T201
     sink = full_rewrite_to_sink(ast, renderer, optimize=not NOOPT)
     info = sink.arg if sink.arg.name != "test" else replace(sink.arg, name=kernel_name(sink))
+    if info.estimates is None and not is_written_by_hand(ast):
+        info = replace(info, estimates=Estimates(*estimate_kernel(ast)))
     sink = sink.replace(arg=info)
     if DEBUG >= 3:
         print(f"{info.name}: {', '.join(map(repr, info.applied_opts)) or 'no optimisation steps'}")  # noqa: T201

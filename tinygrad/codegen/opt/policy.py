@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tinygrad.renderer import Renderer
 
 
-def _is_written_by_hand(sink: UOp) -> bool:
+def is_written_by_hand(sink: UOp) -> bool:
     """Whether the kernel has memory, order or loop types of its own, which only its author understands.
 
     So has a store whose places depend on data: two of its iterations may write to one place, the last one wins.
@@ -46,7 +46,7 @@ def optimize_kernel(sink: UOp, renderer: Renderer) -> UOp:
         schedule = Schedule(sink, renderer)
         for opt in info.opts_to_apply:
             schedule.apply(opt)
-    elif _is_written_by_hand(sink):
+    elif is_written_by_hand(sink):
         return sink
     else:
         schedule = automatic(sink, renderer)
