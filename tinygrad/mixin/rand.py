@@ -18,6 +18,7 @@ from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import argfix, ceildiv, prod
 from tinygrad.mixin.op import OpMixin
+from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
@@ -35,11 +36,16 @@ class _DeviceState:
         from tinygrad.tensor import Tensor
 
         digest = int.from_bytes(hashlib.sha256(number.to_bytes(4, "big")).digest(), "big")
-        self.key = (digest & 0xFFFFFFFF, seed & 0xFFFFFFFF)
+        # The key is data, not a constant of the graph: programs without a seed find their schedules again in a later run.
+        key = Tensor([(digest & 0xFFFFFFFF) | (seed & 0xFFFFFFFF) << 32], dtype=dtypes.uint64, device=device)
+        self.key: Tensor = Tensor.empty(1, dtype=dtypes.uint64, device=device).assign(key)
         self.counter: Tensor = Tensor.full((1,), 0, dtype=dtypes.uint64, device=device)
         self.last: Tensor | None = None
         self.device = device
         _storage.add(self.counter.uop.buf_uop)
+        for node in self.key.uop.toposort():
+            if node.op is Ops.BUFFER:
+                _storage.add(node)
 
     def draw(self, words: int) -> Tensor:
         """Advance the counter by ``words`` and return the key (one uint64) for the numbers of this call."""
@@ -48,7 +54,7 @@ class _DeviceState:
         copy = Tensor.empty(2, dtype=dtypes.uint64, device=self.device)
         _storage.add(copy.uop.buf_uop)
         now = self.counter._broadcast_to((2,))
-        copy.assign(Tensor.arange(2).eq(0).where(now, now._wrap_uop(now.uop.threefry(_key_node(self.key)))))
+        copy.assign(Tensor.arange(2).eq(0).where(now, now._wrap_uop(now.uop.threefry(self.key.uop._broadcast_to((2,))))))
         # What is advanced is the copy: so no later call can advance the counter before this copy is made.
         self.counter.assign(copy.shrink([(0, 1)]) + words)
         self.last = copy
@@ -84,13 +90,7 @@ def random_state() -> list[Tensor]:
     A JIT realizes them before it captures, so that its kernels start from memory; a traced function may read them.
     """
     states = _generator.devices.values()
-    return [t for state in states for t in (state.last, state.counter) if t is not None]
-
-
-def _key_node(key: tuple[int, int]) -> UOp:
-    from tinygrad.uop.ops import UOp
-
-    return UOp.const(key[0] | key[1] << 32, dtypes.uint64)
+    return [t for state in states for t in (state.key, state.last, state.counter) if t is not None]
 
 
 def _joined(words: UOp) -> UOp:
