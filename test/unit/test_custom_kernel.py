@@ -223,6 +223,16 @@ def test_global_and_local_ranges() -> None:
     np.testing.assert_allclose(out.numpy(), a * 3, rtol=1e-6)
 
 
+def test_outermost_global_range_runs_on_threads(device: str) -> None:
+    def scale(out: UOp, x: UOp) -> UOp:
+        g, i = UOp.range(4, 0, AxisType.GLOBAL), UOp.range(8, 1)
+        return out[g, i].store(x[g, i] * 3).end(i).end(g).sink(arg=info("scale", opts_to_apply=()))
+
+    renderer = Device[device].renderer
+    program = to_program(scale(*[UOp.placeholder((4, 8), dtypes.float, slot) for slot in range(2)]), renderer)
+    assert program.arg.global_size[0] == (4 if renderer.has_threads else 1)
+
+
 def test_hardware_indices() -> None:
     a = floats(4, 8)
 

@@ -24,6 +24,13 @@ def _grid_ranges(sink: UOp) -> list[UOp]:
     return sorted(found, key=lambda r: r.arg[:-1])
 
 
+def _outermost(sink: UOp, ranges: list[UOp]) -> UOp | None:
+    """Return the GLOBAL range around everything that the kernel does, if there is one: its iterations are threads."""
+    closing = [u for u in sink.src if u.op is Ops.END]
+    last = closing[0].src[1] if len(closing) == len(sink.src) == 1 else None
+    return last if last in ranges and last.arg[-1] is AxisType.GLOBAL else None
+
+
 def place_grid(sink: UOp, renderer: Renderer) -> UOp:
     """Name the grid's ranges, or turn the grid into loops.
 
@@ -48,7 +55,8 @@ def place_grid(sink: UOp, renderer: Renderer) -> UOp:
     loops = {
         u: UOp.range(u.src[0], first + i, dtype=u.dtype) for i, u in enumerate(sorted(specials, key=lambda u: u.arg))
     }
-    loops |= {r: r.replace(arg=(r.arg[0], AxisType.LOOP)) for r in ranges}
+    threads = _outermost(sink, ranges) if renderer.has_threads else None
+    loops |= {r: r.replace(arg=(r.arg[0], AxisType.THREAD if r is threads else AxisType.LOOP)) for r in ranges}
     made = rebuild(sink, loops)
     # Nobody closes a grid: what runs once per work item is closed here, as one body, so that it stays in order.
     around = tuple(r for r in loops.values() if r in made.ranges)
