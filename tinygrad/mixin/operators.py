@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
 from tinygrad.errors import BindError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.creation import CreationMixin
+from tinygrad.mixin.hooks import check_same_device
 from tinygrad.uop import Ops
 from tinygrad.uop.infer import broadcast_shape
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from tinygrad.dtype import DType
 
 # On bool, sum and product are the logical operations (numpy does the same).
 _BOOL_OPS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
@@ -58,7 +61,8 @@ class OperatorMixin(CreationMixin):
         """
         kind = type(x)
         if kind in _PLAIN_NUMBERS and (
-            self.dtype.kind == "float" or (kind is int and self.dtype.kind != "bool" and -_SMALL < x < _SMALL)
+            self.dtype.kind == "float"
+            or (kind is int and self.dtype.kind != "bool" and (-_SMALL < x < _SMALL or _holds(self.dtype, x)))
         ):
             # The common case, in one step: the number takes this dtype.
             number = self.const(x, self.dtype)
@@ -69,6 +73,8 @@ class OperatorMixin(CreationMixin):
             lhs, rhs = lhs.cast(common), rhs.cast(common)
         if lhs.shape != rhs.shape:
             _check_broadcast(op, lhs, rhs)
+        if lhs.device != rhs.device:
+            check_same_device(op if isinstance(op, str) else op.name.lower(), lhs, rhs)
         return (rhs, lhs) if reverse else (lhs, rhs)
 
     def _broadcasted(self, x: Any, reverse: bool = False) -> tuple[Self, Self]:
@@ -309,6 +315,7 @@ class OperatorMixin(CreationMixin):
         for value in (yes, no):
             if value.shape != self.shape:
                 _check_broadcast("where", self, value)
+            check_same_device("where", self, value)
         return self.alu(Ops.WHERE, yes, no)
 
     def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:  # noqa: A002
@@ -422,6 +429,11 @@ class OperatorMixin(CreationMixin):
 
     def __rrshift__(self, x: Any) -> Self:
         return self.rshift(x, True)
+
+
+def _holds(dtype: DType, x: int) -> bool:
+    """Whether a number is one of a strong integer dtype."""
+    return dtype.bitsize <= 64 and dtype.min <= x <= dtype.max
 
 
 def _check_broadcast(op: Ops | str, lhs: Any, rhs: Any) -> None:

@@ -146,6 +146,8 @@ class UnaryMixin(OperatorMixin):
         """Whether neither infinite nor NaN."""
         if not dtypes.is_float(self.dtype):
             return self.const_like(True, dtypes.bool)
+        if self.dtype in dtypes.fp8s and self.dtype is not dtypes.fp8e5m2:  # they have no infinity
+            return self.isnan().logical_not()
         return (self < math.inf) & (self > -math.inf)
 
     def logical_not(self) -> Self:

@@ -36,7 +36,11 @@ def _result(root: UOp, builder: Rangeify) -> UOp | None:
     """Return the view over storage that a root has become."""
     chain: list[UOp] = []
     u = root
-    while u not in builder.stored and (u.op in GroupOp.Movement or u.op in (Ops.CONTIGUOUS, Ops.DETACH)):
+    while u not in builder.stored and (
+        u.op in GroupOp.Movement
+        or u.op in (Ops.CONTIGUOUS, Ops.DETACH)
+        or (u.op is Ops.BITCAST and not Rangeify.resizes(u))
+    ):
         chain.append(u)
         u = u.src[0]
     if u in builder.stand_ins or u in builder.stored or u.op is Ops.COPY:
@@ -51,6 +55,8 @@ def _result(root: UOp, builder: Rangeify) -> UOp | None:
     for node in reversed(chain):
         if node.op in GroupOp.Movement:
             made = made._mop(node.op, node.marg)
+        elif node.op is Ops.BITCAST:
+            made = UOp(Ops.BITCAST, node.dtype, (made,), node.dtype)
     return made
 
 

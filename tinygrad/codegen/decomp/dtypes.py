@@ -160,7 +160,8 @@ def to_f32_sticky(x: UOp) -> UOp:
     back = near.cast(dtypes.float64)
     bits = near.bits(dtypes.int32)
     # An inexact result whose last bit is even moves one step toward the exact value, where the last bit is odd.
-    inexact = back.ne(value) & (bits & 1).eq(0) & value.eq(value) & (near < math.inf) & (near > -math.inf)
+    # What became infinite is moved back to the largest number: a dtype that saturates must see that it was finite.
+    inexact = back.ne(value) & (bits & 1).eq(0) & value.eq(value)
     rises = (back < value).ne(bits < 0)
     moved = bits + rises.where(bits.const(1), -1)
     # From zero the step is to the smallest number of the sign of the value.
