@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tinygrad.dtype import AddrSpace, DType, Invalid, dtypes, strong_dtype, to_dtype
+from tinygrad.dtype import AddrSpace, DType, Invalid, dtypes, strong_dtype, to_dtype, truncate
 from tinygrad.errors import ArgumentError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.rand import RandMixin
 from tinygrad.uop import AxisType, GroupOp, Ops
@@ -299,6 +299,9 @@ class UOp(IntegerMethods, RandMixin):
 
     def const_like(self, value: Any, dtype: DType | None = None) -> UOp:
         """Return a constant of this node's dtype (or the given one), broadcast to its shape."""
+        if isinstance(value, (tuple, list)):
+            raise ArgumentError(error_text("const_like", f"the value is a {type(value).__name__}, {shown(value)}",
+                                           rule="the value is a number"))  # fmt: skip
         made = UOp.const(value, self.dtype if dtype is None else dtype)
         shape = self._shape
         return made if not shape else made._mop(Ops.EXPAND, shape)
@@ -1084,6 +1087,8 @@ def _structural_key(u: UOp) -> bytes:
 
 def identity_element(op: Ops, dtype: DType) -> Any:
     """Return the neutral value of a reduction: 0, 1 or the smallest value of the dtype."""
+    if op is Ops.MAX and dtype in dtypes.fp8s:
+        return dtype.const(truncate[dtype](-1e30))  # three of the four kinds have no infinity
     return dtype.const({Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtype.min}[op])
 
 
