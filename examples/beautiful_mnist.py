@@ -5,6 +5,7 @@ Environment: STEPS (70), SEED (a new one each run), TARGET_EVAL_ACC_PCT (unset: 
 
 import os
 import sys
+from collections.abc import Callable
 
 from tinygrad import Context, Tensor, TinyJit, nn
 from tinygrad.helpers import getenv, trange
@@ -16,7 +17,7 @@ class Model:
     """Two blocks of two convolutions, then one linear layer."""
 
     def __init__(self) -> None:
-        self.layers = [
+        self.layers: list[Callable[[Tensor], Tensor]] = [
             nn.Conv2d(1, 32, 5), Tensor.relu,
             nn.Conv2d(32, 32, 5), Tensor.relu,
             nn.BatchNorm(32), Tensor.max_pool2d,

@@ -67,6 +67,8 @@ def _step(u: UOp, sources: list[np.ndarray]) -> np.ndarray:
             result = np.array(values, kind).reshape(sources[0].shape)
         case Ops.CAST:
             result = sources[0].astype(kind)
+        case Ops.DETACH:
+            result = sources[0]
         case _:
             result = np.asarray(_FUNCTIONS[u.op](*sources))
             result = result.astype(kind) if result.dtype == object else result

@@ -86,9 +86,11 @@ class CallMixin(ReadMixin):
             AssertionError: ``frame_pos`` is not a bound Variable.
             NotImplementedError: The device has no decoder.
         """
-        if not (isinstance(frame_pos, UOp) and frame_pos.is_bound_var):
-            raise AssertionError(error_text("decode_hevc_frame", f"frame_pos is {frame_pos!r}", rule="a bound Variable"))
-        raise NotImplementedError(error_text("decode_hevc_frame", f"device {self.device} has no video decoder", {"chunk": self}))
+        if not getattr(frame_pos, "is_bound_var", False):
+            fault = f"frame_pos is {frame_pos!r}"
+            raise AssertionError(error_text("decode_hevc_frame", fault, rule="a bound Variable"))
+        fault = f"device {self.device} has no video decoder"
+        raise NotImplementedError(error_text("decode_hevc_frame", fault, {"chunk": self}))
 
     def callify(self, *lst: Self) -> Self:
         """Turn the pending graph of self and ``lst`` into one call node without running it; returns self."""

@@ -108,7 +108,7 @@ class _Device:
     def _open(self, name: str) -> Compiled:
         with self._lock:
             if name not in self._opened:
-                device = self.get_class(name)(name)  # type: ignore[call-arg]  a device file's class takes the name
+                device = self.get_class(name)(name)  # type: ignore[call-arg] # a device file's class takes the name
                 self._opened[name] = device
                 if DEBUG.get() >= 1:
                     print(f"opened device {name} in process {os.getpid()}")  # noqa: T201

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, overload
 
 from tinygrad.diskcache import *  # noqa: F403  re-exported
 from tinygrad.fetching import *  # noqa: F403  re-exported
@@ -46,6 +46,10 @@ count = itertools.count
 # ---- sequences -----------------------------------------------------------------------------------------------------
 
 
+@overload
+def prod(x: Iterable[int]) -> int: ...
+@overload
+def prod(x: Iterable[Any]) -> Any: ...
 def prod(x: Iterable[Any]) -> Any:
     """Return the product of ``x``; 1 if it is empty."""
     return functools.reduce(operator.mul, x, 1)

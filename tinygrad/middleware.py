@@ -18,12 +18,13 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 from tinygrad.settings import DEBUG, SPEC
 from tinygrad.uop.ops import PatternMatcher, UOp, graph_rewrite
 
 When = Literal["before", "after", "replace"]
+Graph = TypeVar("Graph")  # a UOp, a list of UOps, or text
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,12 @@ class Middleware:
         self.stage, self.name, self.when, self.rules = stage, name, when, rules
         self.runs, self._changed = 0, 0
         # A table of its own: the counts are those of this insertion, not of everybody who uses the same rules.
-        self._matcher = PatternMatcher(rules.patterns, trace=True) if isinstance(rules, PatternMatcher) else None
-        self._wants_ctx = self._matcher is None and _takes_two(rules)
+        self._matcher: PatternMatcher | None = None
+        self._function: Callable[[Any, Any], Any] | None = None
+        if isinstance(rules, PatternMatcher):
+            self._matcher = PatternMatcher(rules.patterns, trace=True)
+        else:
+            self._function = _with_context(rules)
 
     @property
     def hits(self) -> int:
@@ -141,8 +146,9 @@ class Middleware:
         return result
 
     def _run(self, stage: Stage, graph: Any, ctx: Any) -> Any:
-        if self._matcher is None:
-            return self.rules(graph, ctx) if self._wants_ctx else self.rules(graph)
+        if self._function is not None:
+            return self._function(graph, ctx)
+        assert self._matcher is not None
         if stage.kind == "graph":
             return graph_rewrite(graph, self._matcher, ctx=ctx, name=self.name)
         if stage.kind == "list":
@@ -241,7 +247,7 @@ def insert(
         raise TypeError(
             f"middleware: expected a PatternMatcher or a function graph -> graph, got {type(rules).__name__}"
         )
-    return Middleware(stage, rules, name or getattr(rules, "__name__", type(rules).__name__), when)
+    return Middleware(stage, rules, name or str(getattr(rules, "__name__", type(rules).__name__)), when)
 
 
 def active(stage: str | None = None) -> tuple[Middleware, ...]:
@@ -260,7 +266,7 @@ def cache_token() -> tuple[Hashable, ...]:
     return tuple([m.token for m in found]) if found else ()
 
 
-def run_stage(name: str, graph: Any, ctx: Any = None, passes: Callable[[Any], Any] | None = None) -> Any:
+def run_stage(name: str, graph: Graph, ctx: Any = None, passes: Callable[[Any], Graph] | None = None) -> Graph:
     """Run a stage: what is inserted before, the built-in passes (or what replaces them), what is inserted after.
 
     Args:
@@ -294,7 +300,7 @@ def run_stage(name: str, graph: Any, ctx: Any = None, passes: Callable[[Any], An
     return graph
 
 
-def _blame(passes: Callable[[Any], Any], graph: Any, here: tuple[Middleware, ...]) -> Any:
+def _blame(passes: Callable[[Any], Graph], graph: Any, here: tuple[Middleware, ...]) -> Graph:
     before = [m.name for m in here if m.when == "before"]
     try:
         return passes(graph)
@@ -314,7 +320,7 @@ def rewrite_list(uops: list[UOp], matcher: PatternMatcher, ctx: Any = None) -> l
     for u in uops:
         src = tuple([new.get(s, s) for s in u.src])
         current = u if src == u.src else u.replace(src=src)
-        found = matcher.rewrite(current, ctx)
+        found: Any = matcher.rewrite(current, ctx)
         made = [current] if found is None else list(found) if isinstance(found, (list, tuple)) else [found]
         out += made
         if made:
@@ -322,15 +328,16 @@ def rewrite_list(uops: list[UOp], matcher: PatternMatcher, ctx: Any = None) -> l
     return out
 
 
-def _takes_two(function: Callable[..., Any]) -> bool:
+def _with_context(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """Return a function of (graph, ctx); one that takes only the graph is called without the context."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
-        return False
+        parameters = []
     positional = [
         p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
     ]
-    return len(positional) == 2
+    return function if len(positional) == 2 else lambda graph, ctx: function(graph)
 
 
 def _shape_fault(stage: Stage, before: Any, after: Any) -> str | None:

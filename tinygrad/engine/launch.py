@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tinygrad.device import Buffer, Device, TinyELF
 from tinygrad.dtype import AddrSpace
 from tinygrad.renderer import Estimates
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ProgramInfo, UOp, sym_infer
-
-if TYPE_CHECKING:
-    from tinygrad.uop.sint import sint
 
 
 class Launch(Protocol):
@@ -106,7 +103,7 @@ class KernelLaunch:
         self.sizes: tuple[Any, Any] = (info.global_size, info.local_size)
         estimates = info.estimates if isinstance(info.estimates, Estimates) else Estimates()
         self.estimates = estimates
-        self.fixed_work = (estimates.ops, estimates.mem) if _is_number(estimates) else None
+        self.fixed_work = _fixed_work(estimates)
 
     def launch(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int], wait: bool = False) -> float | None:
         """Run the kernel."""
@@ -114,9 +111,9 @@ class KernelLaunch:
         for slot in self.slots:
             memory = buffers[slot]._buf
             opaque.append(memory if memory is not None else self._allocate(buffers, slot))
-        if self.is_static:
-            sizes, vals = self.sizes, ()
-        else:
+        sizes: tuple[Any, Any] = self.sizes
+        vals: tuple[int, ...] = ()
+        if not self.is_static:
             values = dict(var_vals)
             sizes, vals = self.info.launch_dims(values), self.info.vals(values)
         seconds: float | None = self.run(*opaque, global_size=sizes[0], local_size=sizes[1], vals=vals, wait=wait)
@@ -140,8 +137,10 @@ class KernelLaunch:
         return int(sym_infer(self.estimates.ops, values)), int(sym_infer(self.estimates.mem, values))
 
 
-def _is_number(estimates: Estimates) -> bool:
-    return isinstance(estimates.ops, (int, float)) and isinstance(estimates.mem, (int, float))
+def _fixed_work(estimates: Estimates) -> tuple[int, int] | None:
+    """Return (operations, bytes) if they do not depend on Variables."""
+    ops, mem = estimates.ops, estimates.mem
+    return (ops, mem) if isinstance(ops, int) and isinstance(mem, int) else None
 
 
 # ---- copies ----------------------------------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ class CopyLaunch:
         Device[dest.device].synchronize()
         return time.perf_counter() - start
 
-    def work(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int]) -> tuple[sint, sint]:
+    def work(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int]) -> tuple[int, int]:
         """Return (operations, bytes): bytes are counted once, at the destination."""
         return 0, buffers[0].nbytes
 

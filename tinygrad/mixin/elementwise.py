@@ -69,7 +69,8 @@ class ElementwiseMixin(ActivationMixin):
             w = self.ufix(weight * 128 + 0.5).cast(dtypes.int32)
             mixed = self.cast(dtypes.int32) * (w * -1 + 128) + target.cast(dtypes.int32) * w
             return self.ufix((mixed + 64) >> 7).cast(dtypes.uint8)
-        return self + (target - self) * weight
+        step: Self = (target - self) * weight
+        return self + step
 
     def threefry(self, seed: Self) -> Self:
         """Return the Threefry-2x32-20 block of this uint64 (low word first) keyed by ``seed``."""

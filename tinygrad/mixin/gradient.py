@@ -423,8 +423,8 @@ def joined_slices(values: list[UOp]) -> list[UOp]:
         if found is None:
             others.append(value)
         else:
-            axis, before = found
-            slices.setdefault(axis, []).append((before, before + value.src[0].shape[axis], value))
+            axis, before, end = found
+            slices.setdefault(axis, []).append((before, end, value))
     for axis, parts in slices.items():
         parts.sort(key=lambda part: part[:2])
         disjoint = all(a[1] <= b[0] for a, b in itertools.pairwise(parts))
@@ -435,16 +435,21 @@ def joined_slices(values: list[UOp]) -> list[UOp]:
     return others
 
 
-def _padded_axis(value: UOp) -> tuple[int, int] | None:
-    """Return (axis, padding before) if ``value`` is zero-padded along exactly one axis."""
+def _padded_axis(value: UOp) -> tuple[int, int, int] | None:
+    """Return (axis, begin, end of what is not padding) if ``value`` is zero-padded along exactly one axis."""
     if value.op is not Ops.PAD or len(value.src) > 1:
         return None
     axes = [i for i, pair in enumerate(value.marg) if pair != (0, 0)]
-    return (axes[0], value.marg[axes[0]][0]) if len(axes) == 1 and isinstance(value.shape[axes[0]], int) else None
+    if len(axes) != 1:
+        return None
+    before, size = value.marg[axes[0]][0], value.src[0].shape[axes[0]]
+    return (axes[0], before, before + size) if isinstance(size, int) else None
 
 
 def _join_slices(axis: int, parts: list[tuple[int, int, UOp]]) -> UOp:
     whole = parts[0][2]
+    size = whole.shape[axis]
+    assert isinstance(size, int)
     pieces: list[UOp] = []
 
     def fill(begin: int, end: int) -> None:
@@ -457,7 +462,7 @@ def _join_slices(axis: int, parts: list[tuple[int, int, UOp]]) -> UOp:
         fill(position, begin)
         pieces.append(value.src[0])
         position = end
-    fill(position, whole.shape[axis])
+    fill(position, size)
     return pieces[0].cat(*pieces[1:], dim=axis)
 
 

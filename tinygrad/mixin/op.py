@@ -113,9 +113,9 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
             einsum(formula, [t._uop for t in tensors], None if dtype is None else to_dtype(dtype))
         )
 
-    def sequential(self, ll: Sequence[Callable[[Any], Any]]) -> Any:
+    def sequential(self, ll: Sequence[Callable[[Self], Self]]) -> Self:
         """Apply the callables of the list one after the other."""
-        value: Any = self
+        value = self
         for function in ll:
             value = function(value)
         return value

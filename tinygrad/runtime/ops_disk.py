@@ -2,16 +2,16 @@
 
 In:   the device name: ``disk:PATH``, or ``disk:shm:NAME`` for POSIX shared memory.
 Out:  the device ``DISK:PATH``. Reading maps the file and never changes it. Only a copy into the buffer (``assign``)
-      writes; it
-      creates or extends the file as needed.
+      writes; it creates or extends the file as needed.
 """
 
 from __future__ import annotations
 
+import importlib
 import mmap
 import os
-import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from tinygrad.device import Allocator, BufferSpec, Compiled
@@ -92,11 +92,11 @@ class _File:
 
 
 def _open_shared_memory(name: str, flags: int) -> int:
-    if sys.platform.startswith("linux"):
-        return os.open(f"/dev/shm/{name.lstrip('/')}", flags | os.O_CLOEXEC, 0o600)
-    import _posixshmem  # type: ignore[import-not-found,unused-ignore]
-
-    return int(_posixshmem.shm_open(f"/{name.lstrip('/')}", flags, 0o600))
+    bare = name.lstrip("/")
+    if Path("/dev/shm").is_dir():
+        return os.open(f"/dev/shm/{bare}", flags | os.O_CLOEXEC, 0o600)
+    shm_open = importlib.import_module("_posixshmem").shm_open  # macOS shows no files for shared memory
+    return int(shm_open(f"/{bare}", flags, 0o600))
 
 
 class DiskBuffer:

@@ -47,7 +47,9 @@ class Cost:
 
 def reduce_terms(u: UOp) -> int:
     """Return how many terms one result of a REDUCE combines."""
-    return prod(tuple(u.src[0].max_shape[a] for a in u.arg[1]))
+    shape = u.src[0].max_shape
+    axes: tuple[int, ...] = u.arg[1]
+    return prod(tuple(shape[a] for a in axes))
 
 
 def is_tiny(u: UOp, below: Cost) -> bool:

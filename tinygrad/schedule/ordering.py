@@ -43,7 +43,7 @@ def _effects(deps: tuple[UOp, ...]) -> set[UOp]:
     return found
 
 
-def _below(stand_in: UOp, leaves: dict[UOp, Leaf]) -> UOp:
+def _below(stand_in: UOp) -> UOp:
     # A view of storage reads what the storage under it holds.
     while isinstance(stand_in.tag, tuple):
         stand_in = stand_in.tag[1]
@@ -52,8 +52,58 @@ def _below(stand_in: UOp, leaves: dict[UOp, Leaf]) -> UOp:
 
 def root_storage(stand_in: UOp, leaves: dict[UOp, Leaf]) -> UOp:
     """Return the storage that a stand-in reads, below views."""
-    below = _below(stand_in, leaves)
+    below = _below(stand_in)
     return leaves[below].storage if below in leaves else below
+
+
+class _EdgeBuilder:
+    """Collects who reads and who writes each storage, and the edges that follow from it."""
+
+    def __init__(self, kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> None:
+        self.leaves = leaves
+        self.edges: Edges = {i: set() for i in range(len(kernels))}
+        self.writer = {u: i for i, kernel in enumerate(kernels) for u in kernel.writes}
+        # For each storage: (kernel, writes that it has to see), and (kernel, write).
+        self.readers: dict[UOp, list[tuple[int, set[UOp]]]] = {}
+        self.writers: dict[UOp, list[tuple[int, UOp]]] = {}
+
+    def add_after(self, i: int, writes: set[UOp]) -> None:
+        """Kernel ``i`` comes after the kernels of these writes."""
+        for u in writes:
+            before = self.writer.get(u)
+            if before is not None and before != i:
+                self.edges[before].add(i)
+
+    def add_reads(self, i: int, kernel: Kernel) -> None:
+        """Put a kernel after those that write what it loads."""
+        # An accumulating store reads the state that it is written on: it comes after the writes of that state.
+        accumulated = {nest.target for nest in kernel.nests if nest.accumulate}
+        for stand_in in kernel.loads():
+            if stand_in in accumulated:
+                continue
+            leaf = self.leaves[_below(stand_in)]
+            seen = stores_of(leaf.state)
+            self.add_after(i, seen | {leaf.state})
+            self.readers.setdefault(leaf.storage, []).append((i, seen))
+
+    def add_writes(self, i: int, kernel: Kernel) -> None:
+        """Put a kernel after the earlier writes of the storage that it writes."""
+        for u in kernel.writes:
+            if u.op is Ops.STORE:
+                self.add_after(i, stores_of(_stored_state(u.src[0])))
+                self.writers.setdefault(_written_storage(kernel, u, self.leaves), []).append((i, u))
+            elif u.op is Ops.CALL:
+                for arg, stand_in in zip(u.src[1:], kernel.args, strict=True):
+                    self.writers.setdefault(root_storage(stand_in, self.leaves), []).append((i, u))
+                    self.add_after(i, stores_of(arg.base))
+
+    def add_overwrites(self) -> None:
+        """Put writers after the kernels that read the storage as it was before."""
+        for storage, written in self.writers.items():
+            for i, store in written:
+                for reader, seen in self.readers.get(storage, ()):
+                    if store not in seen and reader != i and i not in self.edges[reader]:
+                        self.edges[reader].add(i)
 
 
 def build_edges(kernels: list[Kernel], leaves: dict[UOp, Leaf], only_values: bool = False) -> Edges:
@@ -64,58 +114,27 @@ def build_edges(kernels: list[Kernel], leaves: dict[UOp, Leaf], only_values: boo
         leaves: What their stand-ins stand for.
         only_values: Leave out the edges from readers to those that overwrite what they read.
     """
-    writer = {u: i for i, k in enumerate(kernels) for u in k.writes}
-    edges: Edges = {i: set() for i in range(len(kernels))}
-    readers: dict[UOp, list[tuple[int, set[UOp]]]] = {}
-    writers: dict[UOp, list[tuple[int, UOp]]] = {}
+    builder = _EdgeBuilder(kernels, leaves)
     for i, kernel in enumerate(kernels):
-        # An accumulating store reads the state that it is written on: it comes after the writes of that state (below).
-        accumulated = {nest.target for nest in kernel.nests if nest.accumulate}
-        for stand_in in kernel.loads():
-            if stand_in in accumulated:
-                continue
-            below = _below(stand_in, leaves)
-            leaf = leaves[below]
-            seen = stores_of(leaf.state)
-            for u in seen | {leaf.state}:
-                if u in writer and writer[u] != i:
-                    edges[writer[u]].add(i)
-            readers.setdefault(leaf.storage, []).append((i, seen))
-        for u in kernel.writes:
-            if u.op is Ops.STORE:
-                _add_writer(i, u, u.src[0], kernel, writer, writers, edges, leaves)
-            elif u.op is Ops.CALL:
-                for arg, stand_in in zip(u.src[1:], kernel.args, strict=True):
-                    writers.setdefault(root_storage(stand_in, leaves), []).append((i, u))
-                    for s in stores_of(arg.base):
-                        if s in writer and writer[s] != i:
-                            edges[writer[s]].add(i)
-    for storage, written in () if only_values else writers.items():
-        for i, store in written:
-            for reader, seen in readers.get(storage, ()):
-                if store not in seen and reader != i and i not in edges[reader]:
-                    edges[reader].add(i)
-    return edges
+        builder.add_reads(i, kernel)
+        builder.add_writes(i, kernel)
+    if not only_values:
+        builder.add_overwrites()
+    return builder.edges
 
 
-def _add_writer(
-    i: int, store: UOp, view: UOp, kernel: Kernel, writer: dict[UOp, int], writers: dict[UOp, list[tuple[int, UOp]]],
-    edges: Edges, leaves: dict[UOp, Leaf],
-) -> None:  # fmt: skip
+def _stored_state(view: UOp) -> UOp:
+    """Return the state of storage on which a STORE to this view is written."""
     base = view.src[0] if view.op is Ops.INDEX else view.base
     while base.op is Ops.BITCAST:
         base = base.src[0].base
-    # A write on top of earlier writes comes after them.
-    for earlier in stores_of(base):
-        if earlier in writer and writer[earlier] != i:
-            edges[writer[earlier]].add(i)
-    writers.setdefault(_written_storage(kernel, store, leaves), []).append((i, store))
+    return base
 
 
 def _written_storage(kernel: Kernel, store: UOp, leaves: dict[UOp, Leaf]) -> UOp:
     if kernel.kind != "compute":
         target = kernel.args[0]
-    elif len(kernel.nests) == len(kernel.writes):  # merged kernels write several: the nest at the position of this store
+    elif len(kernel.nests) == len(kernel.writes):  # merged kernels write several, each by the nest at its position
         target = kernel.nests[kernel.writes.index(store)].target
     else:
         target = kernel.nests[0].target
@@ -125,8 +144,8 @@ def _written_storage(kernel: Kernel, store: UOp, leaves: dict[UOp, Leaf]) -> UOp
 def topological_order(kernels: list[Kernel], edges: Edges) -> list[int]:
     """Return positions in a valid order, the original order wherever free; those on and behind a cycle are missing."""
     waits = [0] * len(kernels)
-    for after in edges.values():
-        for i in after:
+    for followers in edges.values():
+        for i in followers:
             waits[i] += 1
     ready = [i for i, n in enumerate(waits) if n == 0]
     heapq.heapify(ready)
@@ -160,8 +179,9 @@ def overwritten_states(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> set[UO
     found: set[UOp] = set()
     for i in stuck:
         for stand_in in kernels[i].loads():
-            leaf = leaves[_below(stand_in, leaves)]
-            if is_stored(leaf.state) and written.get(leaf.storage, set()) - stores_of(leaf.state) - set(kernels[i].writes):
+            leaf = leaves[_below(stand_in)]
+            later = written.get(leaf.storage, set()) - stores_of(leaf.state) - set(kernels[i].writes)
+            if later and is_stored(leaf.state):
                 found.add(leaf.state)
     if not found:
         raise _cycle_error()
@@ -190,7 +210,7 @@ def order_kernels(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kernel
 def in_place_hazard(kernel: Kernel, leaves: dict[UOp, Leaf]) -> bool:
     """Return whether the order of iterations would show.
 
-    It would if a kernel reads, at other positions than it writes, the storage that it writes, or writes a storage twice.
+    It would if a kernel reads, at other positions than it writes, the storage that it writes, or writes one twice.
     """
     targets = {nest.target: nest for nest in kernel.nests}
     if len(targets) < len(kernel.nests):

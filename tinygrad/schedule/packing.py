@@ -2,9 +2,9 @@
 
 In:   kernels that contain REDUCE(ADD, A * B).
 Out:  the same kernels, with an operand replaced by a packed copy where that pays, and the kernels that pack.
-Why:  a register tile reads one operand as vectors along an output loop j (step 1 in memory) and the other as scalars. In a
-      convolution no operand has a long enough loop of step 1: the weights, packed as [terms][output channels], do. The
-      operand is small against the work, or read often, so that packing it is a few percent of the time.
+Why:  a register tile reads one operand as vectors along an output loop j (step 1 in memory) and the other as scalars.
+      In a convolution no operand has a long enough loop of step 1: the weights, packed as [terms][output channels], do.
+      The operand is small against the work, or read often, so that packing it is a few percent of the time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def choose(nest: StoreNest) -> tuple[UOp, UOp] | None:
     work = prod(tuple(_size(r) for r in (*nest.ranges, *reduce.src[1:])))
     if work < MIN_WORK:
         return None
-    ready, packs = 0.0, []
+    ready = 0.0
+    packs: list[tuple[float, int, int, UOp, UOp]] = []
     for load, other in ((a, b), (b, a)):
         mine, theirs = load.ranges, other.ranges
         step = steps(load.src[1])

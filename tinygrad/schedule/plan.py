@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.dtype import dtypes
-from tinygrad.schedule.normalize import LOCAL
 from tinygrad.schedule.memory import lifetimes, plan_arenas
+from tinygrad.schedule.normalize import LOCAL
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, UOp
 from tinygrad.uop.pickling import _unpickle_graph, save_graph
@@ -25,7 +25,7 @@ class PlannedCall:
 
     body: UOp
     args: tuple[UOp, ...]
-    info: Any = CallInfo()
+    info: Any = field(default_factory=CallInfo)
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Plan:
         results: For each root of the graph the node that shows its value, over storages; None if it has none.
         places: For storages that share an arena, (device, offset in bytes).
         arenas: Bytes of each device's arena.
-        written: Positions, in dependency order of the graph, of the AFTER nodes whose writes the calls carry out. (Writes
-            that only unused arguments or results of functions lead to are not among them.)
+        written: Positions, in dependency order of the graph, of the AFTER nodes whose writes the calls carry out.
+            (Writes that only unused arguments or results of functions lead to are not among them.)
     """
 
     calls: tuple[PlannedCall, ...]

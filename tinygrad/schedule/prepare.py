@@ -35,9 +35,10 @@ def inline_functions(sink: UOp, follow: dict[UOp, UOp] | None = None) -> UOp:
             if u.op is Ops.GETTUPLE and src[0].op is Ops.FUNCTION:
                 call = src[0]
                 if call not in bodies:
-                    params = {p: call.src[1 + p.arg.slot] for p in call.src[0].toposort(enter_calls=False) if _is_argument(p)}
-                    bodies[call] = substitute(call.src[0], params)
-                value = bodies[call].src[u.arg]
+                    params = [p for p in call.src[0].toposort(enter_calls=False) if _is_argument(p)]
+                    bodies[call] = substitute(call.src[0], {p: call.src[1 + p.arg.slot] for p in params})
+                position: int = u.arg
+                value = bodies[call].src[position]
                 # A body compiled as a unit of its own ends in storage, so that nothing is fused across its border.
                 return value.contiguous() if call.arg.precompile else value
             return u if src == u.src else u.replace(src=src)
@@ -98,37 +99,41 @@ def _relu_of(where: UOp) -> UOp | None:
 
 def clean(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """Return the tidied form of one node whose sources are tidy."""
+    if _shows_its_source(u, src):
+        return src[0]
+    if u.op is Ops.RESHAPE:
+        x = src[0].src[0] if src[0].op is Ops.RESHAPE else src[0]
+        return x if x.shape == u.shape else x._mop(Ops.RESHAPE, u.marg)
+    if u.op is Ops.COPY:
+        return _copy_below_views(u, src)
+    made = u if src == u.src else u.replace(src=src)
+    if u.op is Ops.REDUCE and len(src) == 1:
+        return split_reduce(made)
+    if u.op is Ops.WHERE:
+        relu = _relu_of(made)
+        return made if relu is None else relu
+    return made
+
+
+def _shows_its_source(u: UOp, src: tuple[UOp, ...]) -> bool:
+    """Return whether a node has the value of its first source, in the same place."""
     match u.op:
         case Ops.DETACH | Ops.CONTIGUOUS_BACKWARD:
-            return src[0]
+            return True
         case Ops.CONTIGUOUS:
             x = src[0]
-            if x.op is Ops.CONTIGUOUS or x.op is Ops.COPY or x.has_buffer_identity(after_ok=True) or x.device is None:
-                return x
-        case Ops.RESHAPE:
-            x = src[0]
-            if x.op is Ops.RESHAPE:
-                x = x.src[0]
-            if x.shape == u.shape:
-                return x
-            return x._mop(Ops.RESHAPE, u.marg)
-        case Ops.EXPAND | Ops.PAD | Ops.SHRINK:
-            if src[0].shape == u.shape and (u.op is Ops.EXPAND or all(b == 0 for b, _ in u.marg)):
-                return src[0]
+            has_storage = x.op in (Ops.CONTIGUOUS, Ops.COPY) or x.has_buffer_identity(after_ok=True)
+            return has_storage or x.device is None
+        case Ops.EXPAND:
+            return src[0].shape == u.shape
+        case Ops.PAD | Ops.SHRINK:
+            return src[0].shape == u.shape and all(before == 0 for before, _ in u.marg)
         case Ops.PERMUTE:
-            if u.arg == tuple(range(len(u.arg))):
-                return src[0]
+            return bool(u.arg == tuple(range(len(u.arg))))
         case Ops.COPY:
-            if src[0].device == u.arg:
-                return src[0]
-            return _copy_below_views(u, src)
-        case Ops.REDUCE if len(src) == 1:
-            return split_reduce(u if src == u.src else u.replace(src=src))
-        case Ops.WHERE:
-            made = u if src == u.src else u.replace(src=src)
-            relu = _relu_of(made)
-            return made if relu is None else relu
-    return u if src == u.src else u.replace(src=src)
+            return bool(src[0].device == u.arg)
+        case _:
+            return False
 
 
 def prepare(sink: UOp, follow: dict[UOp, UOp] | None = None) -> UOp:

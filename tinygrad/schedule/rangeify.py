@@ -461,9 +461,10 @@ class Rangeify:
     def view_stand_in(self, u: UOp) -> UOp:
         """Return a BUFFER for a contiguous view: the whole storage, or a part of it known by offset."""
         node = self.storage_node(u)
-        whole = node is not None and not self.is_slice(node)
-        if whole and (not is_stored(node) or numel(u) == numel(node.without_after)):
-            return self.stand_in(u)
+        if node is not None and not self.is_slice(node):
+            is_whole = not is_stored(node) or numel(u) == numel(node.without_after)
+            if is_whole:
+                return self.stand_in(u)
         view = u.contiguous_view()
         if view is None:
             raise RuntimeError(f"non-contiguous view is not supported here: shape {u.shape} on {u.device}; use .contiguous()")

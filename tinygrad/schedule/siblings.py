@@ -92,7 +92,10 @@ class _Merger:
                 self.before[b].add(a)
         self.gone: set[int] = set()
         self.signatures = [_signature(k) for k in kernels]
-        self.loaded = [_loaded(k, leaves) if sig is not None else set() for k, sig in zip(kernels, self.signatures)]
+        self.loaded = [
+            set() if signature is None else _loaded(k, leaves)
+            for k, signature in zip(kernels, self.signatures, strict=True)
+        ]
 
     def independent(self, j: int, i: int) -> bool:
         """Return whether neither kernel waits for the other.

@@ -117,7 +117,8 @@ def times(x: UOp, y: UOp) -> UOp:
     if not other:
         return times(build(terms, constant), const(other_constant))
     if len(other) == 1 and not other_constant:
-        (factor, scale), out = next(iter(other.items())), {}
+        factor, scale = next(iter(other.items()))
+        out: dict[UOp, int] = {}
         for t, c in terms.items():
             add_into(out, {product(t, factor): c * scale})
         if constant:

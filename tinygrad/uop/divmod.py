@@ -103,8 +103,8 @@ def floormod(x: UOp, n: int) -> UOp:
     if g > 1:  # (g*x + k) % (g*m) = g * ((x + k//g) % m) + k%g
         return _sum((floormod(build({t: c // g for t, c in rest.items()}, k // g), n // g), g), constant=k % g)
     if (found := _group(rest, k, n)) is not None:  # (g*a + b) % (g*m) = g * (a % m) + b   for 0 <= b < g
-        g, terms, high, low, offset = found
-        return _sum((floormod(build(terms, high), n // g), g), (build(low, offset), 1))
+        g, multiples, k_high, others, k_low = found
+        return _sum((floormod(build(multiples, k_high), n // g), g), (build(others, k_low), 1))
     return _node(Ops.FLOORMOD, build(rest, k), n)
 
 

@@ -6,7 +6,8 @@ Out:  the property. Raises ShapeError, DTypeError where a node makes no sense, a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tinygrad.dtype import DType, dtypes, least_upper_dtype, least_upper_float
 from tinygrad.errors import BindError, DTypeError, ShapeError, shown
@@ -14,62 +15,107 @@ from tinygrad.uop import GroupOp, Ops
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
+    from tinygrad.uop.records import ParamArg
 
-VOID_OPS = frozenset({
+Sources: TypeAlias = "tuple[UOp, ...]"
+Shape: TypeAlias = tuple[Any, ...]
+DTypeRule: TypeAlias = Callable[[Ops, Sources, Any], DType]
+
+_VOID_OPS = (
     Ops.STORE, Ops.LINEAR, Ops.SINK, Ops.PROGRAM, Ops.SOURCE, Ops.END, Ops.BARRIER, Ops.GROUP, Ops.IF, Ops.ENDIF,
     Ops.TUPLE, Ops.FUNCTION, Ops.CALL, Ops.CUSTOM_FUNCTION, Ops.NOOP,
-})  # fmt: skip
-FLOAT_OPS = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL})
-SHAPELESS_OPS = frozenset({
+)  # fmt: skip
+_SHAPELESS_OPS = (
     Ops.LINEAR, Ops.SINK, Ops.PROGRAM, Ops.SOURCE, Ops.BARRIER, Ops.GROUP, Ops.IF, Ops.ENDIF, Ops.TUPLE, Ops.FUNCTION,
     Ops.CALL, Ops.CUSTOM_FUNCTION, Ops.NOOP, Ops.BINARY, Ops.INS,
-})  # fmt: skip
+)  # fmt: skip
+
+# ---- dtype -----------------------------------------------------------------------------------------------------------
 
 
-def dtype_from_uop(op: Ops, src: tuple[UOp, ...], arg: Any) -> DType:
-    """Derive a node's dtype (api: CAST takes its arg, comparisons are bool, most take their sources' common dtype)."""
-    if op in VOID_OPS:
-        return dtypes.void
-    if op in GroupOp.Comparison:
-        return dtypes.bool
-    if op is Ops.CAST or op is Ops.BITCAST:
-        if not isinstance(arg, DType):
-            raise AssertionError(f"{op.name} needs a DType as its arg, got {arg!r}")
-        return arg
-    if op is Ops.CONST:
-        return dtypes.from_py(arg)
-    if op is Ops.BUFFER or op is Ops.PARAM:
-        if not hasattr(arg, "dtype"):
-            raise AssertionError(f"{op.name} needs a ParamArg, got {arg!r}")
-        return arg.dtype
-    if op is Ops.BINARY:
-        return dtypes.uint8
-    if op is Ops.GETADDR:
-        return dtypes.uint64
-    if op is Ops.GETTUPLE:
-        body = src[0].src[0] if src[0].op is Ops.FUNCTION else src[0]
-        return body.src[arg].dtype
-    if op is Ops.RANGE or op is Ops.SPECIAL:
-        return dtypes.weakint
-    if not src:
-        return dtypes.void
-    if op is Ops.SHL or op is Ops.SHR:
-        if not all(dtypes.is_int(s.dtype) for s in src):
-            raise DTypeError(f"{op.name}: shift operands must be int, got {[s.dtype for s in src]}")
-        return src[0].dtype
-    if op in FLOAT_OPS:
-        return least_upper_float(src[0].dtype)
-    if op is Ops.WHERE:
-        if src[0].dtype != dtypes.bool:
-            raise DTypeError(f"WHERE: the condition must be bool, got {src[0].dtype}")
-        return src[1].dtype if src[1].dtype is src[2].dtype else least_upper_dtype(src[1].dtype, src[2].dtype)
-    if op in GroupOp.ALU or op is Ops.STACK:
-        first = src[0].dtype
-        return first if all(s.dtype is first for s in src) else least_upper_dtype(*(s.dtype for s in src))
+def _dtype_of_target(op: Ops, src: Sources, arg: Any) -> DType:
+    if not isinstance(arg, DType):
+        raise AssertionError(f"{op.name} needs a DType as its arg, got {arg!r}")
+    return arg
+
+
+def _dtype_of_storage(op: Ops, src: Sources, arg: Any) -> DType:
+    dtype = getattr(arg, "dtype", None)
+    if not isinstance(dtype, DType):
+        raise AssertionError(f"{op.name} needs a ParamArg, got {arg!r}")
+    return dtype
+
+
+def _dtype_of_result(op: Ops, src: Sources, arg: Any) -> DType:
+    position: int = arg
+    return _body(src[0]).src[position].dtype
+
+
+def _dtype_of_shift(op: Ops, src: Sources, arg: Any) -> DType:
+    if not all(dtypes.is_int(s.dtype) for s in src):
+        raise DTypeError(f"{op.name}: shift operands must be int, got {[s.dtype for s in src]}")
     return src[0].dtype
 
 
-def broadcast_shape(*shapes: tuple[Any, ...]) -> tuple[Any, ...]:
+def _dtype_of_where(op: Ops, src: Sources, arg: Any) -> DType:
+    if src[0].dtype != dtypes.bool:
+        raise DTypeError(f"WHERE: the condition must be bool, got {src[0].dtype}")
+    return src[1].dtype if src[1].dtype is src[2].dtype else least_upper_dtype(src[1].dtype, src[2].dtype)
+
+
+def _common_dtype(op: Ops, src: Sources, arg: Any) -> DType:
+    first = src[0].dtype
+    return first if all(s.dtype is first for s in src) else least_upper_dtype(*(s.dtype for s in src))
+
+
+def _first_dtype(op: Ops, src: Sources, arg: Any) -> DType:
+    return src[0].dtype
+
+
+_DTYPES: Final = {
+    **dict.fromkeys(_VOID_OPS, dtypes.void),
+    **dict.fromkeys(GroupOp.Comparison, dtypes.bool),
+    **dict.fromkeys((Ops.RANGE, Ops.SPECIAL), dtypes.weakint),
+    Ops.BINARY: dtypes.uint8,
+    Ops.GETADDR: dtypes.uint64,
+}
+_DTYPE_FROM_ARG: Final[dict[Ops, DTypeRule]] = {
+    Ops.CAST: _dtype_of_target,
+    Ops.BITCAST: _dtype_of_target,
+    Ops.CONST: lambda op, src, arg: dtypes.from_py(arg),
+    Ops.BUFFER: _dtype_of_storage,
+    Ops.PARAM: _dtype_of_storage,
+    Ops.GETTUPLE: _dtype_of_result,
+}
+_DTYPE_FROM_SOURCES: Final[dict[Ops, DTypeRule]] = {
+    **dict.fromkeys((*GroupOp.ALU, Ops.STACK), _common_dtype),
+    **dict.fromkeys((Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL),
+                    lambda op, src, arg: least_upper_float(src[0].dtype)),
+    **dict.fromkeys((Ops.SHL, Ops.SHR), _dtype_of_shift),
+    Ops.WHERE: _dtype_of_where,
+}  # fmt: skip
+
+
+def dtype_from_uop(op: Ops, src: Sources, arg: Any) -> DType:
+    """Derive a node's dtype: CAST takes its arg, comparisons are bool, most take their sources' common dtype."""
+    fixed = _DTYPES.get(op)
+    if fixed is not None:
+        return fixed
+    from_arg = _DTYPE_FROM_ARG.get(op)
+    if from_arg is not None:
+        return from_arg(op, src, arg)
+    return _DTYPE_FROM_SOURCES.get(op, _first_dtype)(op, src, arg) if src else dtypes.void
+
+
+def _body(call: UOp) -> UOp:
+    """Return the TUPLE of results of a FUNCTION, or the TUPLE itself."""
+    return call.src[0] if call.op is Ops.FUNCTION else call
+
+
+# ---- shape -----------------------------------------------------------------------------------------------------------
+
+
+def broadcast_shape(*shapes: Shape) -> Shape:
     """Return numpy's right-aligned common shape.
 
     Raises:
@@ -94,7 +140,7 @@ def broadcast_shape(*shapes: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(out)
 
 
-def _no_broadcast(shapes: tuple[tuple[Any, ...], ...], size: Any, other: Any) -> ShapeError:
+def _no_broadcast(shapes: tuple[Shape, ...], size: Any, other: Any) -> ShapeError:
     from tinygrad.uop.sint import bind_mismatch
 
     mismatch = bind_mismatch(*shapes)
@@ -102,7 +148,7 @@ def _no_broadcast(shapes: tuple[tuple[Any, ...], ...], size: Any, other: Any) ->
     return ShapeError(text) if mismatch is None else BindError(f"{mismatch}; {text}")
 
 
-def _movement_shape(u: UOp) -> tuple[Any, ...]:
+def _movement_shape(u: UOp) -> Shape:
     from tinygrad.uop.sint import sint_simplify
 
     src_shape, marg = u.src[0].shape, u.marg
@@ -119,49 +165,7 @@ def _movement_shape(u: UOp) -> tuple[Any, ...]:
             return src_shape
 
 
-def shape_from_uop(u: UOp) -> tuple[Any, ...] | None:
-    """Derive a node's shape from its sources' shapes; None for nodes without a value."""
-    op, src = u.op, u.src
-    if op in GroupOp.ALU:
-        if len(src) == 1:
-            return src[0].shape
-        return broadcast_shape(*(s.shape for s in src))
-    if op in GroupOp.Movement:
-        return _movement_shape(u)
-    if op in SHAPELESS_OPS:
-        return None
-    match op:
-        case Ops.SPECIAL:
-            return (src[0].ssimplify(),) if u.arg == "iota" else ()
-        case Ops.CONST | Ops.RANGE:
-            return ()
-        case Ops.BUFFER | Ops.PARAM:
-            return u.arg.shape
-        case Ops.REDUCE:
-            if len(src) > 1 or not isinstance(u.arg[1], tuple):
-                return ()
-            axes = set(u.arg[1])
-            return tuple(1 if i in axes else s for i, s in enumerate(src[0].shape))
-        case Ops.BITCAST:
-            return _bitcast_shape(u)
-        case Ops.STACK:
-            return (len(src), *src[0].shape)
-        case Ops.INDEX:
-            if src[0].op not in (Ops.PARAM, Ops.BUFFER, Ops.AFTER, Ops.CALL):
-                return ()  # one lane of a vector
-            return broadcast_shape(*(s.shape for s in src[1:]))
-        case Ops.LOAD:
-            return src[0].shape if u.arg is None else (u.arg,)
-        case Ops.GETTUPLE:
-            body = src[0].src[0] if src[0].op is Ops.FUNCTION else src[0]
-            return body.src[u.arg].shape
-        case Ops.GETADDR | Ops.CUSTOM | Ops.CUSTOMI:
-            return src[0]._shape if src and op is not Ops.GETADDR else ()
-        case _:
-            return src[0]._shape if src else None
-
-
-def _bitcast_shape(u: UOp) -> tuple[Any, ...]:
+def _bitcast_shape(u: UOp) -> Shape:
     from tinygrad.uop.sint import sint_simplify
 
     shape = u.src[0].shape
@@ -183,14 +187,74 @@ def _divides(nbytes: Any, itemsize: int) -> bool:
     return isinstance(rest, int) and rest == 0
 
 
+def _alu_shape(u: UOp) -> Shape:
+    return u.src[0].shape if len(u.src) == 1 else broadcast_shape(*(s.shape for s in u.src))
+
+
+def _storage_shape(u: UOp) -> Shape:
+    record: ParamArg = u.arg
+    return record.shape
+
+
+def _reduce_shape(u: UOp) -> Shape:
+    if len(u.src) > 1 or not isinstance(u.arg[1], tuple):
+        return ()  # over the ranges of a kernel
+    axes = set(u.arg[1])
+    return tuple(1 if i in axes else s for i, s in enumerate(u.src[0].shape))
+
+
+def _index_shape(u: UOp) -> Shape:
+    if u.src[0].op not in (Ops.PARAM, Ops.BUFFER, Ops.AFTER, Ops.CALL):
+        return ()  # one lane of a vector
+    return broadcast_shape(*(s.shape for s in u.src[1:]))
+
+
+def _scalar_shape(u: UOp) -> Shape:
+    return ()
+
+
+def _no_shape(u: UOp) -> None:
+    return None
+
+
+def _first_shape(u: UOp) -> Shape | None:
+    return u.src[0]._shape if u.src else None
+
+
+_SHAPES: Final[dict[Ops, Callable[[UOp], Shape | None]]] = {
+    **dict.fromkeys(_SHAPELESS_OPS, _no_shape),
+    **dict.fromkeys(GroupOp.ALU, _alu_shape),
+    **dict.fromkeys(GroupOp.Movement, _movement_shape),
+    **dict.fromkeys((Ops.CONST, Ops.RANGE, Ops.GETADDR), _scalar_shape),
+    **dict.fromkeys((Ops.BUFFER, Ops.PARAM), _storage_shape),
+    **dict.fromkeys((Ops.CUSTOM, Ops.CUSTOMI), lambda u: u.src[0]._shape if u.src else ()),
+    Ops.SPECIAL: lambda u: (u.src[0].ssimplify(),) if u.arg == "iota" else (),
+    Ops.REDUCE: _reduce_shape,
+    Ops.BITCAST: _bitcast_shape,
+    Ops.STACK: lambda u: (len(u.src), *u.src[0].shape),
+    Ops.INDEX: _index_shape,
+    Ops.LOAD: lambda u: u.src[0].shape if u.arg is None else (u.arg,),
+    Ops.GETTUPLE: lambda u: _body(u.src[0]).src[u.arg].shape,
+}
+
+
+def shape_from_uop(u: UOp) -> Shape | None:
+    """Derive a node's shape from its sources' shapes; None for nodes without a value."""
+    return _SHAPES.get(u.op, _first_shape)(u)
+
+
+# ---- device ----------------------------------------------------------------------------------------------------------
+
+
 def device_from_uop(u: UOp) -> str | tuple[str, ...] | None:
     """Derive where a node's value lives: its storage's device, else that of the first source that has one."""
     if u.op is Ops.BUFFER or u.op is Ops.PARAM:
-        return u.arg.device
+        record: ParamArg = u.arg
+        return record.device
     if u.op is Ops.COPY:
-        return u.arg
+        target: str | tuple[str, ...] = u.arg
+        return target
     if u.op is Ops.GETTUPLE:
-        body = u.src[0].src[0] if u.src[0].op is Ops.FUNCTION else u.src[0]
-        found = body.src[u.arg].device
+        found = _body(u.src[0]).src[u.arg].device
         return found if found is not None else next((s.device for s in u.src[0].src[1:] if s.device is not None), None)
     return next((s._device for s in u.src if s._device is not None), None)

@@ -164,11 +164,7 @@ class Source:
     def arguments(self, rule: Rule, captures: dict[str, str]) -> list[str]:
         """Return the text of the call's arguments."""
         out = []
-        code = getattr(rule.function, "__code__", None)
-        simple = code is not None and code.co_kwonlyargcount == 0 and not code.co_flags & 0x0C
-        simple = (
-            simple and inspect.isfunction(rule.function) and rule.parameters == code.co_varnames[: code.co_argcount]
-        )
+        simple = _takes_exactly(rule.function, rule.parameters)
         for name in rule.parameters:
             value = "ctx" if name == "ctx" else captures.get(name, "None")
             out.append(value if simple else f"{name}={value}")
@@ -318,9 +314,19 @@ def _interpreter(rule: Rule) -> RewriteFn:
     return rewrite
 
 
+def _takes_exactly(function: Callable[..., Any], parameters: tuple[str, ...]) -> bool:
+    """Return whether a plain Python function takes just these parameters, so that they can be given by position."""
+    if not inspect.isfunction(function):
+        return False
+    code = function.__code__
+    takes_more = code.co_kwonlyargcount > 0 or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return not takes_more and parameters == code.co_varnames[: code.co_argcount]
+
+
 def _predicate(pattern: UPat) -> Callable[[UOp], bool]:
     """Return a test of single nodes for a pattern that captures nothing."""
-    if pattern.sources is None and not pattern.is_any and pattern.arg is pattern.value is pattern.tag is None:
+    any_field = pattern.arg is None and pattern.value is None and pattern.tag is None
+    if pattern.sources is None and not pattern.is_any and any_field:
         ops, found = pattern.op, pattern.dtype
         return lambda u: (ops is None or u.op in ops) and (found is None or u.dtype in found)
     return lambda u: bool(pattern.match(u, {}))

@@ -96,7 +96,11 @@ def root_ops(pattern: UPat) -> frozenset[Ops]:
 def upat_compile(pattern: UPat, fxn: Callable[..., Any]) -> RewriteFn:
     """Return ``f(node, ctx)`` that tries one rule."""
     rule = _make_rule((pattern, fxn))
-    return lambda u, ctx=None: rule.function_for(u.op)(u, ctx) if u.op in root_ops(rule.pattern) else None
+
+    def rewrite(u: UOp, ctx: Any = None) -> UOp | None:
+        return rule.function_for(u.op)(u, ctx) if u.op in root_ops(rule.pattern) else None
+
+    return rewrite
 
 
 def _get_code(pattern: UPat, op: Ops | None = None) -> str:

@@ -36,7 +36,7 @@ def flatten_index(shape: Sequence[sint], idxs: Sequence[UOp]) -> UOp:
     """Return the row-major element number of ``idxs``."""
     flat: UOp | None = None
     for stride, size, i in zip(strides_of(shape), shape, idxs, strict=True):
-        if size is not UOp and isinstance(size, int) and size == 1:
+        if isinstance(size, int) and size == 1:
             continue
         term = i if isinstance(stride, int) and stride == 1 else i * stride
         flat = term if flat is None else flat + term
@@ -62,10 +62,8 @@ def _reshape_groups(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[tuple[t
             right.append(new_axes[b])
             rsize, b = new[new_axes[b]], b + 1
         while lsize is not rsize and not (isinstance(lsize, int) and isinstance(rsize, int) and lsize == rsize):
-            if isinstance(lsize, int) and isinstance(rsize, int):
-                grow_left = lsize < rsize
-            else:
-                grow_left = a < len(old_axes)
+            known = isinstance(lsize, int) and isinstance(rsize, int)
+            grow_left = lsize < rsize if known else a < len(old_axes)
             if grow_left and a < len(old_axes):
                 left.append(old_axes[a])
                 lsize, a = lsize * old[old_axes[a]], a + 1

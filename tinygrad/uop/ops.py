@@ -13,9 +13,9 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from tinygrad.dtype import AddrSpace, DType, Invalid, dtypes, strong_dtype, to_dtype, truncate
+from tinygrad.dtype import AddrSpace, DType, DTypeLike, Invalid, dtypes, strong_dtype, to_dtype, truncate
 from tinygrad.errors import ArgumentError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.rand import RandMixin
 from tinygrad.uop import AxisType, GroupOp, Ops
@@ -62,9 +62,10 @@ _buffer_lock = threading.RLock()
 _unique_slots = itertools.count()
 
 MovementArg: TypeAlias = tuple[Any, ...]
+Derived = TypeVar("Derived")
 
 
-def derive(u: UOp, slot: str, rule: Callable[[UOp], Any]) -> Any:
+def derive(u: UOp, slot: str, rule: Callable[[UOp], Derived]) -> Derived:
     """Compute a cached property of ``u`` and of every source that lacks it, sources first, without recursion."""
     stack = [u]
     while stack:
@@ -78,7 +79,8 @@ def derive(u: UOp, slot: str, rule: Callable[[UOp], Any]) -> Any:
             continue
         setattr(node, slot, rule(node))
         stack.pop()
-    return getattr(u, slot)
+    derived: Derived = getattr(u, slot)
+    return derived
 
 
 class UOp(IntegerMethods, RandMixin):
@@ -88,14 +90,24 @@ class UOp(IntegerMethods, RandMixin):
     """
 
     __slots__ = (
-        "__weakref__", "_bounds", "_device_", "_footprint", "_key", "_ops_below", "_ranges", "_rewrites", "_shape_", "_simplified",
-        "arg", "dtype", "op", "src", "tag",
+        "__weakref__", "_bounds", "_device_", "_footprint", "_key", "_ops_below", "_ranges", "_rewrites", "_shape_",
+        "_simplified", "arg", "dtype", "op", "src", "tag",
     )  # fmt: skip
     op: Ops
     dtype: DType
     src: tuple[UOp, ...]
     arg: Any
     tag: Any
+    # Derived on first use and kept on the node: these attributes are missing until then.
+    _bounds: tuple[Any, Any]
+    _device_: str | tuple[str, ...] | None
+    _footprint: int
+    _key: bytes
+    _ops_below: int
+    _ranges: dict[UOp, None]
+    _rewrites: dict[int, UOp | None]
+    _shape_: tuple[sint, ...] | None
+    _simplified: UOp
 
     def __new__(
         cls, op: Ops, dtype: DType | None = None, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None
@@ -224,8 +236,9 @@ class UOp(IntegerMethods, RandMixin):
         """
         if self.op not in GroupOp.Movement:
             raise RuntimeError(f"marg: {self.op} is not a movement op")
+        arg: MovementArg = self.arg
         if len(self.src) == 1:
-            return self.arg
+            return arg
         extra = iter(self.src[1:])
 
         def fill(x: Any) -> Any:
@@ -233,7 +246,7 @@ class UOp(IntegerMethods, RandMixin):
                 return tuple(fill(y) for y in x)
             return next(extra) if x is None else x
 
-        return tuple(fill(x) for x in self.arg)
+        return tuple(fill(x) for x in arg)
 
     def ufix(self, x: Any) -> UOp:
         """Return a scalar as a node of a dtype that fits this one.
@@ -297,7 +310,7 @@ class UOp(IntegerMethods, RandMixin):
         dtype = to_dtype(dtype)
         return UOp(Ops.CAST, dtype, (UOp.const(value),), dtype)
 
-    def const_like(self, value: Any, dtype: DType | None = None) -> UOp:
+    def const_like(self, value: Any, dtype: DTypeLike | None = None) -> UOp:
         """Return a constant of this node's dtype (or the given one), broadcast to its shape."""
         if isinstance(value, (tuple, list)):
             raise ArgumentError(error_text("const_like", f"the value is a {type(value).__name__}, {shown(value)}",
@@ -572,7 +585,8 @@ class UOp(IntegerMethods, RandMixin):
         u = self.without_after
         if not u.is_variable:
             raise AssertionError(f"expr: expected a Variable, got {self.op}")
-        return u.arg.name
+        name: str = u.arg.name
+        return name
 
     def bind(self, value: int) -> UOp:
         """Return this Variable with a value.
@@ -586,7 +600,8 @@ class UOp(IntegerMethods, RandMixin):
                                             hint="keep the unbound Variable and bind that"))  # fmt: skip
         if not self.is_variable:
             raise AssertionError(error_text("bind", f"expected an unbound Variable, got {self.size_text()}"))
-        if not hasattr(value, "__index__") or isinstance(value, (UOp, type)):
+        given: Any = value  # programs without types pass anything
+        if not hasattr(given, "__index__") or isinstance(given, (UOp, type)):
             raise ArgumentError(error_text("bind", f"{shown(value)} of type {type(value).__name__} is no int",
                                            {"Variable": self.expr}))  # fmt: skip
         value = operator.index(value)
@@ -664,7 +679,8 @@ class UOp(IntegerMethods, RandMixin):
     def stack(*uops: UOp, **kwargs: Any) -> UOp:
         """Join equal-shaped values along a new leading dimension (kernel side: scalars to a vector)."""
         if kwargs or any(u._shape for u in uops):
-            return RandMixin.stack(*uops, **kwargs)
+            stacked: UOp = RandMixin.stack(*uops, **kwargs)
+            return stacked
         return UOp(Ops.STACK, None, tuple(uops))
 
     def broadcast(self, n: int) -> UOp:
@@ -741,9 +757,10 @@ class UOp(IntegerMethods, RandMixin):
 
     def placeholder_like(self, slot: int, addrspace: AddrSpace = AddrSpace.GLOBAL) -> UOp:
         """Return a kernel buffer with this value's shape and dtype."""
-        if not all(isinstance(s, int) for s in self.shape):
+        sizes = tuple(s for s in self.shape if isinstance(s, int))
+        if len(sizes) < self.ndim:
             raise AssertionError(f"placeholder_like: shape {self.shape} is symbolic")
-        return UOp.placeholder(self.shape, self.dtype, slot, addrspace)
+        return UOp.placeholder(sizes, self.dtype, slot, addrspace)
 
     @staticmethod
     def new_buffer(device: str, size: int, dtype: DType, num: int | None = None) -> UOp:
@@ -1125,14 +1142,14 @@ Variable: TypeAlias = UOp
 from tinygrad.uop.alu import exec_alu, python_alu  # noqa: E402 - these modules need the class above
 from tinygrad.uop.bounds import vmin_vmax  # noqa: E402
 from tinygrad.uop.render import multirange_str, range_str  # noqa: E402
-from tinygrad.uop.rewrite import BottomUpGate, graph_rewrite, rewrite_group  # noqa: E402
 from tinygrad.uop.matcher import PatternMatcher, TrackedPatternMatcher  # noqa: E402
+from tinygrad.uop.rewrite import BottomUpGate, graph_rewrite, rewrite_group  # noqa: E402
 from tinygrad.uop.upat import UPat  # noqa: E402
 
 __all__ = [
-    "AddrSpace", "AxisType", "BottomUpGate", "CallInfo", "GroupOp", "Invalid", "KernelInfo", "Ops", "ParamArg", "PatternMatcher",
-    "ProgramInfo", "ShapeError", "TrackedPatternMatcher", "UOp", "UPat", "Variable", "broadcast_axes", "buffers",
-    "consumer_map_from_toposort", "dtypes", "exec_alu", "graph_rewrite", "identity_element", "multirange_str", "python_alu",
-    "range_str", "resolve", "rewrite_group", "sint", "sint_simplify", "sint_to_uop", "smax", "smin", "srender", "ssimplify", "sym_infer",
-    "to_max_shape",
+    "AddrSpace", "AxisType", "BottomUpGate", "CallInfo", "GroupOp", "Invalid", "KernelInfo", "Ops", "ParamArg",
+    "PatternMatcher", "ProgramInfo", "ShapeError", "TrackedPatternMatcher", "UOp", "UPat", "Variable", "broadcast_axes",
+    "buffers", "consumer_map_from_toposort", "dtypes", "exec_alu", "graph_rewrite", "identity_element", "multirange_str",
+    "python_alu", "range_str", "resolve", "rewrite_group", "sint", "sint_simplify", "sint_to_uop", "smax", "smin",
+    "srender", "ssimplify", "sym_infer", "to_max_shape",
 ]  # fmt: skip

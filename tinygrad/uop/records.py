@@ -114,7 +114,8 @@ class ProgramInfo(_ShortRepr):
         """
         missing = [v.expr for v in self.vars if v.expr not in var_vals]
         if missing:
-            raise RuntimeError(f"unbound Variable {', '.join(missing)} in kernel {self.name}: bind it with .bind(value)")
+            names = ", ".join(missing)
+            raise RuntimeError(f"unbound Variable {names} in kernel {self.name}: bind it with .bind(value)")
         return tuple(var_vals[v.expr] for v in self.vars)
 
     def launch_dims(self, var_vals: dict[str, int]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:

@@ -123,11 +123,12 @@ def argstr(u: UOp) -> str:
 def tree(u: UOp) -> str:
     """Return the graph as an indented tree; nodes that are used twice are named xN at their first use."""
     uses: dict[UOp, int] = {}
-    for node in u.toposort():
-        for s in node.src:
+    for reader in u.toposort():
+        for s in reader.src:
             uses[s] = uses.get(s, 0) + 1
     names: dict[UOp, str] = {}
     lines: list[str] = []
+    node: UOp | str
     stack: list[tuple[UOp | str, int]] = [(u, 0)]
     while stack:
         if len(lines) > _MOST_LINES:

@@ -272,7 +272,8 @@ class _Rewrite:
 
     def fixed_point(self, n: UOp) -> UOp:
         """Apply the rules for the position before the sources until none fits (once if ``walk``)."""
-        bottom, seen = self.bottom, {}
+        bottom = self.bottom
+        seen: dict[UOp, None] = {}
         assert bottom is not None
         limit = REWRITE_STACK_LIMIT.get()
         while True:

@@ -467,9 +467,10 @@ def type_verify(graph_or_list: UOp | list[UOp], spec: PatternMatcher) -> None:
     for position, u in enumerate(nodes):
         if in_order and (early := [s for s in u.src if s not in shapes]):
             _fail(u, position, spec, f"{early[0].op.name} is used before it is computed")
+        verdict: Any = None
         try:
             shapes[u] = _program_shape(u, shapes) if in_order else ()
-            verdict: Any = spec.rewrite(u, shapes)
+            verdict = spec.rewrite(u, shapes)
         except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
             _fail(u, position, spec, f"the rules cannot read it: {type(error).__name__}: {error}")
         if verdict is not True:

@@ -89,8 +89,8 @@ def fold_constants(u: UOp) -> UOp | None:
 
 def fold_cast(u: UOp, c: UOp) -> UOp:
     """Convert a constant; floats become integers by the rule of ``dtype.float_to_int``."""
-    value = c.arg
-    if isinstance(value, float) and value is not Invalid and dtypes.is_int(u.dtype):
+    value: Any = c.arg
+    if isinstance(value, float) and dtypes.is_int(u.dtype):
         value = float_to_int(value, u.dtype) if u.dtype is not dtypes.weakint else int(value)
     elif value is not Invalid and u.dtype in dtypes.floats:
         value = exec_alu(Ops.MAX, u.dtype, (float(value), float(value)))  # rounds to the dtype
@@ -192,12 +192,10 @@ def less_or_equal(u: UOp, a: UOp, b: UOp) -> UOp | None:
         return None
     top = None if first_high is None or next_high is None else max(first_high, next_high)
     terms = build(dict(key), 0)
-    if first_low is None and top is None:
-        return truth(True)
-    if first_low is not None and top is not None:
-        return None  # two bounds at once are no simpler than what is there
     if first_low is None:
-        return _make(Ops.CMPLT, terms, _const(terms, top + 1))
+        return truth(True) if top is None else _make(Ops.CMPLT, terms, _const(terms, top + 1))
+    if top is not None:
+        return None  # two bounds at once are no simpler than what is there
     return _make(Ops.CMPLT, _const(terms, first_low - 1), terms)
 
 

@@ -403,7 +403,7 @@ class UPat:
         label = "" if self.name is None else repr(self.name)
         if self.op is None and self.sources is None and self.arg is None:
             return f"UPat.var({label})"
-        if self.op == {Ops.CONST}:
+        if self.op == frozenset({Ops.CONST}):
             return f"UPat.cvar({label})"
         ops = sorted(self.op or ())
         parts = [str(ops[0]) if len(ops) == 1 else f"({', '.join(map(str, ops))})" if ops else "None"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tinygrad.helpers import prod
 from tinygrad.uop import GroupOp, Ops
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def contiguous_view(u: UOp) -> tuple[UOp, int] | None:
     offset = 0
     for node in reversed(chain):
         src = node.src[0]
-        if node.op in (Ops.DETACH, Ops.RESHAPE, Ops.AFTER) or node.shape == src.shape and node.op is Ops.EXPAND:
+        if node.op in (Ops.DETACH, Ops.RESHAPE, Ops.AFTER) or (node.op is Ops.EXPAND and node.shape == src.shape):
             continue
         if node.op is Ops.BITCAST:
             nbytes = offset * src.dtype.itemsize
@@ -55,10 +56,11 @@ def contiguous_view(u: UOp) -> tuple[UOp, int] | None:
 def _shrink_offset(node: UOp) -> int | None:
     # Contiguous when, after the first axis that is cut, everything is kept, and before it all sizes are 1.
     shape, cuts = node.src[0].shape, node.marg
-    if not all(isinstance(x, int) for pair in cuts for x in pair) or not all(isinstance(s, int) for s in shape):
+    sizes = [s for s in shape if isinstance(s, int)]
+    if len(sizes) < len(shape) or not all(isinstance(x, int) for pair in cuts for x in pair):
         return None
     offset, stride, whole = 0, 1, True
-    for size, (start, stop) in zip(reversed(shape), reversed(cuts), strict=True):
+    for size, (start, stop) in zip(reversed(sizes), reversed(cuts), strict=True):
         if not whole and stop - start != 1:
             return None
         offset += start * stride
@@ -122,11 +124,12 @@ def buffer_of(u: UOp) -> Buffer:
         raise AssertionError(f"must be BUFFER or a view of one, got {base.op}")
     view = contiguous_view(u)
     if view is None:
-        raise RuntimeError(f"non-contiguous view is not supported here: shape {u.shape} of {base.arg.device} storage; use .contiguous()")
+        raise RuntimeError(
+            f"non-contiguous view is not supported here: shape {u.shape} of {base.arg.device} storage; "
+            "use .contiguous()"
+        )
     storage, offset = view
-    size = 1
-    for s in u.shape:
-        size *= s
+    size = prod(u.max_shape)
     whole = buffer_of(storage)
     if offset == 0 and size == whole.size and u.dtype == whole.dtype:
         return whole

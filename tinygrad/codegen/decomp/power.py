@@ -77,9 +77,9 @@ def _log2(size: Value, layout: Layout) -> Pair:
     # s = f / (f + 2), and what is left of f after the division.
     f = m - 1.0
     below = m + 1.0
-    s = f / below
-    back = _product(s, below, s * (m - (below - 1.0)))
-    s = Pair(s, ((f - back.high) - back.low) / below)
+    quotient = f / below
+    back = _product(quotient, below, quotient * (m - (below - 1.0)))
+    s = Pair(quotient, ((f - back.high) - back.low) / below)
     z = _product(s.high, s.high, s.high * s.low * 2.0)
     (a, a_low), (b, b_low) = _A[layout], _B[layout]
     inner = _sum(b, z.high * polynomial(z.high, _LOG2[layout]), b_low)
