@@ -7,14 +7,20 @@ import pytest
 
 from test.helpers_ast import RandomKernel, at, evaluate, kernel, loop, param, red, run_program, store
 from tinygrad.codegen import to_program
+from tinygrad.codegen.estimate import estimate_kernel
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
+from tinygrad.codegen.opt.policy import automatic
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.opt.search import beam_search
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes
+from tinygrad.helpers import Context, Target
+from tinygrad.renderer.python import PythonRenderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
+MANY_BYTES = 400_000
 STEPS = [
     OptOps.UPCAST, OptOps.UNROLL, OptOps.VECTOR, OptOps.VECTOR, OptOps.PADTO, OptOps.SPLIT, OptOps.OVERLAP, OptOps.SWAP,
     OptOps.MERGE, OptOps.THREAD, OptOps.BLOCK,
@@ -34,6 +40,8 @@ def assert_follows_definition(sink: UOp, device: str, arrays: dict[int, np.ndarr
 def test_random_kernels_with_random_steps(device: str, block: int) -> None:
     for seed in range(block * 6, block * 6 + 6):
         made = RandomKernel(seed)
+        if estimate_kernel(kernel(*made.ends))[1] > MANY_BYTES:
+            continue  # the evaluator would take seconds
         schedule = Schedule(simplify_kernel(kernel(*made.ends)), Device[device].renderer)
         steps = made.steps(schedule, STEPS, Opt, KernelOptError)
         assert_follows_definition(kernel(*made.ends, opts=steps), device, made.arrays, f"seed {seed} steps {steps}")
@@ -44,6 +52,8 @@ def test_random_kernels_with_random_steps(device: str, block: int) -> None:
 def test_random_kernels_with_the_policies(device: str, block: int) -> None:
     for seed in range(1000 + block * 6, 1006 + block * 6):
         made = RandomKernel(seed)
+        if estimate_kernel(kernel(*made.ends))[1] > MANY_BYTES:
+            continue  # the evaluator would take seconds
         assert_follows_definition(kernel(*made.ends), device, made.arrays, f"seed {seed}")
 
 
@@ -168,3 +178,83 @@ def test_reductions_over_the_same_range_at_different_depths(device: str) -> None
     sink = kernel(store(param(0, 6), i, rows + once, i), opts=())
     arrays = {0: np.zeros(6, np.float32), 1: normal(6, 9).reshape(-1), 2: normal(9)}
     assert_follows_definition(sink, device, arrays)
+
+
+GRID_STEPS = [
+    OptOps.UPCAST, OptOps.UNROLL, OptOps.LOCAL, OptOps.LOCAL, OptOps.GROUP, OptOps.GROUPTOP, OptOps.PADTO, OptOps.SWAP,
+    OptOps.MERGE, OptOps.NOLOCALS,
+]  # fmt: skip
+
+
+def grid_renderer() -> PythonRenderer:
+    """Return a renderer of the PYTHON device that has work-groups."""
+    return PythonRenderer(Target("PYTHON", arch="local"))
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_random_kernels_on_a_grid(block: int) -> None:
+    renderer = grid_renderer()
+    for seed in range(2000 + block * 6, 2006 + block * 6):
+        made = RandomKernel(seed)
+        if estimate_kernel(kernel(*made.ends))[1] > MANY_BYTES:
+            continue  # the evaluator would take seconds
+        steps: tuple[Opt, ...] | None = None
+        if seed % 2:
+            steps = made.steps(Schedule(simplify_kernel(kernel(*made.ends)), renderer), GRID_STEPS, Opt, KernelOptError)
+        sink = kernel(*made.ends, opts=steps)
+        want, got = evaluate(sink, made.arrays), run_program(to_program(sink, renderer), "PYTHON", made.arrays)
+        for slot, array in want.items():
+            np.testing.assert_allclose(got[slot], array, rtol=2e-4, atol=2e-4, err_msg=f"seed {seed} steps {steps}")
+
+
+def test_few_outputs_share_their_reduction_in_work_groups() -> None:
+    k = red(4096, 0)
+    sink = kernel(store(param(0, 1), UOp.const(0, dtypes.weakint), at(param(1, 4096), k).reduce(k, arg=Ops.ADD)))
+    program = to_program(sink, grid_renderer())
+    assert program.arg.local_size == (256, 1, 1)
+    assert sum(u.op is Ops.BARRIER for u in program.src[1].src) == 2
+    data = normal(4096)
+    got = run_program(program, "PYTHON", {0: np.zeros(1, np.float32), 1: data})[0]
+    np.testing.assert_allclose(got[0], data.astype(np.float64).sum(), rtol=1e-5)
+
+
+def test_a_tile_and_work_groups_for_matmul_on_a_grid() -> None:
+    i, j, r = loop(512, 0), loop(512, 1), red(64, 2)
+    product = at(param(1, 512 * 64), i * 64 + r) * at(param(2, 64 * 512), r * 512 + j)
+    sink = kernel(store(param(0, 512 * 512), i * 512 + j, product.reduce(r, arg=Ops.ADD), i, j))
+    info = to_program(sink, grid_renderer()).arg
+    assert info.local_size == (32, 4, 1)
+    assert np.prod(info.global_size) * np.prod(info.local_size) * 16 == 512 * 512
+
+
+def test_search_is_never_slower_than_the_policy() -> None:
+    sink, renderer = matmul_sink(32), Device["CPU"].renderer
+    policy = automatic(simplify_kernel(sink), renderer)
+    timed: dict[tuple[Opt, ...], float] = {}
+
+    def measure(steps: tuple[Opt, ...], limit: float) -> float:
+        # A clock that favours copies, refuses lanes, and counts how often it is asked.
+        assert steps not in timed, "nothing is measured twice"
+        upcasts = sum(s.op is OptOps.UPCAST for s in steps)
+        timed[steps] = float("inf") if any(s.op is OptOps.VECTOR for s in steps) else 1.0 / (1 + min(upcasts, 2))
+        return timed[steps]
+
+    with Context(IGNORE_BEAM_CACHE=1):
+        best = beam_search(policy.sink, renderer, tuple(policy.applied), 2, measure)
+    assert tuple(policy.applied) in timed
+    assert timed[best] == min(timed.values()) == 1 / 3
+
+
+def test_search_runs_candidates_and_gives_a_right_kernel() -> None:
+    with Context(BEAM=1, IGNORE_BEAM_CACHE=1, CACHELEVEL=0):
+        program = to_program(matmul_sink(8), Device["CPU"].renderer)
+    a, b = normal(8, 8), normal(8, 8) * 2
+    arrays = {0: np.zeros(64, np.float32), 1: a.reshape(-1), 2: b.reshape(-1)}
+    np.testing.assert_allclose(run_program(program, "CPU", arrays)[0].reshape(8, 8), a @ b, rtol=1e-4, atol=1e-5)
+
+
+def matmul_sink(n: int) -> UOp:
+    """Return an n by n matmul."""
+    i, j, r = loop(n, 0), loop(n, 1), red(n, 2)
+    product = at(param(1, n * n), i * n + r) * at(param(2, n * n), r * n + j)
+    return kernel(store(param(0, n * n), i * n + j, product.reduce(r, arg=Ops.ADD), i, j))

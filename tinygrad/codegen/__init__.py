@@ -56,6 +56,7 @@ def full_rewrite_to_sink(ast: UOp, renderer: Renderer, optimize: bool = True) ->
     sink = run_stage("simplify", sink, passes=simplify_kernel)
     if optimize:
         sink = run_stage("optimize", sink, ctx=renderer, passes=lambda graph: optimize_kernel(graph, renderer))
+        sink = place_grid(sink, renderer) if renderer.has_local else sink
     return run_stage("decompose", sink, ctx=renderer, passes=lambda graph: decompose(graph, renderer))
 
 

@@ -117,6 +117,40 @@ def _combine(low: Lowering, acc: _Accumulated, combo: Combo) -> UOp:
     return total
 
 
+def _share(low: Lowering, group: list[_Accumulated], r: UOp, outer_bits: int) -> None:
+    """Combine the results of a work-group: every work-item writes its own to local memory, and all add them up."""
+    values, size = low.values, r.src[0].arg
+    item = low.evaluate(r)[()]
+    outer = tuple(low.evaluate(low.ranges[i])[()] for i in low.bits_of(outer_bits & low.loop_bits))
+    parts: list[tuple[_Accumulated, Combo, UOp]] = []
+    written = []
+    for acc in group:
+        for combo, value in low.vals[acc.node].items():
+            arg = ParamArg(next(low.slots), value.dtype, (size,), addrspace=AddrSpace.LOCAL)
+            scratch = UOp(Ops.BUFFER, value.dtype, (), arg)
+            place = UOp(Ops.INDEX, value.dtype, (scratch.after(*outer), item))
+            written.append(UOp(Ops.STORE, dtypes.void, (place, value)))
+            parts.append((acc, combo, scratch))
+    ready = UOp(Ops.BARRIER, dtypes.void, tuple(written))
+    end = values.index(size)
+    loop = UOp(Ops.RANGE, values.index_dtype, (end, *outer[-1:]), (next(low.loop_ids), AxisType.REDUCE))
+    registers, updates = [], []
+    for acc, _, scratch in parts:
+        dtype = acc.node.dtype
+        register = UOp(Ops.BUFFER, dtype, (), ParamArg(next(low.slots), dtype, (), addrspace=AddrSpace.REG))
+        identity = values.const(identity_element(acc.op, dtype), dtype)
+        start = UOp(Ops.STORE, dtypes.void, (register.after(*outer), identity))
+        place = UOp(Ops.INDEX, dtype, (scratch.after(ready, loop), loop))
+        before = UOp(Ops.LOAD, dtype, (register.after(start, loop),))
+        added = values.alu(acc.op, dtype, (before, UOp(Ops.LOAD, dtype, (place,))))
+        updates.append(UOp(Ops.STORE, dtypes.void, (register, added)))
+        registers.append(register)
+    # The second barrier keeps a fast work-item from overwriting what a slow one still reads.
+    done = UOp(Ops.BARRIER, dtypes.void, (UOp(Ops.END, dtypes.void, (UOp.group(*updates), loop)),))
+    for (acc, combo, _), register in zip(parts, registers, strict=True):
+        low.vals[acc.node][combo] = UOp(Ops.LOAD, register.dtype, (register.after(done),))
+
+
 def lower_reduces(low: Lowering, nodes: list[UOp]) -> None:
     """Lower REDUCEs over the same ranges into one loop nest."""
     ranges = nodes[0].src[1:]
@@ -138,6 +172,9 @@ def lower_reduces(low: Lowering, nodes: list[UOp]) -> None:
         _close_accumulators(low, group, loops)
     for acc in group:
         low.vals[acc.node] = {combo: _combine(low, acc, combo) for combo in low.combos(acc.copies)}
+    for r in ranges:
+        if r.arg[-1] is AxisType.GROUP_REDUCE:
+            _share(low, group, r, outer_bits)
     if elsewhere:
         low.forget(ranges)
 

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.contraction import optimize_contraction
 from tinygrad.codegen.opt.divided import split_divided_ranges
+from tinygrad.codegen.opt.gpu import optimize_grid, use_grid
+from tinygrad.codegen.opt.measure import Measurement
 from tinygrad.codegen.opt.reduce import optimize_loops
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.opt.search import beam_search
 from tinygrad.codegen.simplify import merge_ranges
+from tinygrad.helpers import BEAM
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -46,11 +50,16 @@ def optimize_kernel(sink: UOp, renderer: Renderer) -> UOp:
         schedule = Schedule(sink, renderer)
         for opt in info.opts_to_apply:
             schedule.apply(opt)
+        if renderer.has_local and info.opts_to_apply:
+            use_grid(schedule)
     elif is_written_by_hand(sink):
         return sink
     else:
         schedule = automatic(sink, renderer)
-    if not schedule.applied:
+        width = info.beam or BEAM.value
+        if width >= 1:
+            schedule = searched(schedule, renderer, width)
+    if not schedule.replaced and not schedule.applied:
         return schedule.sink
     made = schedule.result()
     kinds = tuple(a.kind for a in schedule.axes)
@@ -61,6 +70,9 @@ def automatic(sink: UOp, renderer: Renderer) -> Schedule:
     """Return the schedule that the policies choose."""
     schedule = Schedule(merge_ranges(sink), renderer)
     kernel = Kernel(schedule.sink, schedule.mask, schedule.original)
+    if renderer.has_local:
+        optimize_grid(schedule, kernel)
+        return schedule
     if not optimize_contraction(schedule, kernel):
         split = split_divided_ranges(schedule.sink)
         if split is not schedule.sink:
@@ -68,3 +80,14 @@ def automatic(sink: UOp, renderer: Renderer) -> Schedule:
             kernel = Kernel(schedule.sink, schedule.mask, schedule.original)
         optimize_loops(schedule, kernel)
     return schedule
+
+
+def searched(schedule: Schedule, renderer: Renderer, width: int) -> Schedule:
+    """Return the schedule that a search finds from the policy's."""
+    measure = Measurement(schedule.sink, renderer)
+    best = Schedule(schedule.sink, renderer)
+    for step in beam_search(schedule.sink, renderer, tuple(schedule.applied), width, measure):
+        best.apply(step)
+    if renderer.has_local:
+        use_grid(best)
+    return best

@@ -309,10 +309,11 @@ class Schedule:
         if pieces != size:
             self._split_inner(position, size // pieces, axis.kind)
             self.axes.insert(position + 1, self.axes.pop())
-        self._retype(position, AxisType.THREAD)
+        self.retype(position, AxisType.THREAD)
         self.axes.insert(0, self.axes.pop(position))
 
-    def _retype(self, position: int, kind: AxisType) -> UOp:
+    def retype(self, position: int, kind: AxisType) -> UOp:
+        """Give an axis another type; returns its new range."""
         axis = self.axes[position]
         made = self.new_range(axis.size, kind, self.origins[axis.range])
         self._become(axis.range, made, (made,))
@@ -350,6 +351,8 @@ class Schedule:
         axis = self.axes[position]
         if axis.reduce or axis.kind not in (AxisType.GLOBAL, AxisType.LOCAL, AxisType.WEAK, AxisType.LOOP):
             raise KernelOptError(f"{opt}: a {axis.kind.name} axis cannot be local")
+        if any(a.kind is AxisType.GROUP_REDUCE for a in self.axes):
+            raise KernelOptError(f"{opt}: the work-group shares a reduction already")
         self._split_inner(position, self._factor(opt, axis), AxisType.LOCAL)
 
     def _group(self, opt: Opt) -> None:
@@ -357,6 +360,8 @@ class Schedule:
         position = self._axis(opt)
         axis = self.axes[position]
         factor = self._factor(opt, axis)
+        if any(a.kind is AxisType.LOCAL for a in self.axes):
+            raise KernelOptError(f"{opt}: the work-group is used by outputs already")
         if sum(u.op is Ops.REDUCE for u in self.nodes) != 1:
             raise KernelOptError(f"{opt}: only a kernel with one reduction can share it in a work-group")
         if any(a.kind is AxisType.GROUP_REDUCE for a in self.axes):
@@ -367,7 +372,7 @@ class Schedule:
         size = self._size(opt, axis)
         self._split_inner(position, size // factor, AxisType.REDUCE)
         self.axes.insert(position + 1, self.axes.pop())
-        self._retype(position, AxisType.GROUP_REDUCE)
+        self.retype(position, AxisType.GROUP_REDUCE)
 
     # ---- the new graph
 
