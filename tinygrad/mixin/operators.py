@@ -254,7 +254,7 @@ class OperatorMixin(CreationMixin):
         return value.alu(op, count)
 
     def lshift(self, x: Any, reverse: bool = False) -> Self:
-        """Bits moved up; also ``<<``. Counts outside the width are undefined.
+        """Bits moved up; also ``<<``. By the width or more, nothing is left; a negative count is a large one.
 
         Raises:
             DTypeError: An operand is not an int.
@@ -262,7 +262,7 @@ class OperatorMixin(CreationMixin):
         return self._shift(Ops.SHL, x, reverse)
 
     def rshift(self, x: Any, reverse: bool = False) -> Self:
-        """Bits moved down, the sign kept; also ``>>``.
+        """Bits moved down, the sign kept; also ``>>``. By the width or more, 0 or -1, the sign, is left.
 
         Raises:
             DTypeError: An operand is not an int.

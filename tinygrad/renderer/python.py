@@ -94,10 +94,11 @@ def alu_expression(u: UOp) -> str:
         case Ops.TRUNC:
             return "trunc({0})" if dtypes.is_float(dtype) else "{0}"
         case Ops.SHL:
-            # A shift by the width or more is undefined in C; processors take the low bits of the count.
-            return _fit(f"{{0}} << ({{1}} & {dtype.bitsize - 1})", dtype)
+            # By the width or more (a negative count is a large one), nothing is left, or the sign.
+            return _fit(f"({{0}} << {{1}} if 0 <= {{1}} < {dtype.bitsize} else 0)", dtype)
         case Ops.SHR:
-            return f"{{0}} >> ({{1}} & {dtype.bitsize - 1})"
+            far = f"{{0}} >> {dtype.bitsize - 1}" if dtype.kind == "int" else "0"
+            return f"({{0}} >> {{1}} if 0 <= {{1}} < {dtype.bitsize} else {far})"
         case Ops.MULACC:
             return (
                 f"fma_{dtype.full_name}({{0}}, {{1}}, {{2}})"

@@ -95,7 +95,7 @@ def _shl(x: int, y: int) -> int:
 
 
 def _shr(x: int, y: int) -> int:
-    return x >> y if y >= 0 else 0
+    return x >> y if y >= 0 else -1 if x < 0 else 0  # a negative count is a large one
 
 
 def _pow(x: Any, y: Any) -> Any:
