@@ -15,11 +15,18 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from tinygrad.errors import PACKAGE, ArgumentError, comes_from_user, error_text, shown
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+# Python's protocols that users reach through operators; what is not listed is an error that Python words itself.
+OPERATORS: Final = frozenset(
+    f"__{kind}{name}__"
+    for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
+    for kind in ("", "r", "i")
+) | {"__getitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}  # fmt: skip
 
 # What annotations mean that are only imported for type checkers; ``describe_types`` adds the package's own.
 _NAMES: dict[str, Any] = {"Any": Any, "Callable": Callable, "Iterable": Iterable, "Mapping": Mapping,
@@ -51,21 +58,31 @@ def explained(function: _F, name: str | None = None) -> _F:
         try:
             return function(*args, **kwargs)
         except Exception as error:  # whatever went wrong, it goes on from here
-            if sys._getframe(1).f_code.co_filename.startswith(PACKAGE):
-                raise  # the user called something that calls this
-            better = _explain_safely(error, function, called, args, kwargs)
+            better = _at_the_border(error, function, called, args, kwargs)
             if better is error:
                 raise
             raise better from None
 
-    return typing.cast("_F", call)
+    @functools.wraps(function)
+    def operator(self: Any, x: Any) -> Any:  # the same for the arguments that operators have, which is faster
+        try:
+            return function(self, x)
+        except Exception as error:
+            better = _at_the_border(error, function, called, (self, x), {})
+            if better is error:
+                raise
+            raise better from None
+
+    code = getattr(function, "__code__", None)
+    is_operator = code is not None and code.co_argcount == 2 and function.__name__ in OPERATORS
+    return typing.cast("_F", operator if is_operator else call)
 
 
 def explain_methods(cls: type, names: Iterable[str]) -> None:
     """Make methods of a class, inherited ones too, ``explained``. Names of other things are passed over."""
     for name in names:
         raw = inspect.getattr_static(cls, name, None)
-        called = cls.__name__ if name == "__init__" else name
+        called = cls.__name__ if name in {"__init__", "__call__"} else name
         if isinstance(raw, types.FunctionType):
             setattr(cls, name, explained(raw, called))
         elif isinstance(raw, (classmethod, staticmethod)):
@@ -75,7 +92,10 @@ def explain_methods(cls: type, names: Iterable[str]) -> None:
 # ---- the message -----------------------------------------------------------------------------------------------------
 
 
-def _explain_safely(error: Exception, *call: Any) -> Exception:
+def _at_the_border(error: Exception, *call: Any) -> Exception:
+    """Return the error with a complete message if the user's code made the call (two frames up), else as it is."""
+    if sys._getframe(2).f_code.co_filename.startswith(PACKAGE):
+        return error  # the user called something that calls this
     try:
         return _explain(error, *call)
     except Exception:  # noqa: BLE001  odd arguments may fail to print: the error itself must come through

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import importlib
+import importlib.util
 import os
 import pkgutil
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, overload
@@ -27,6 +30,7 @@ from tinygrad.buffer import (
     register_device_lookup,
     run_after_fork,
 )
+from tinygrad.errors import ArgumentError, shown
 from tinygrad.settings import ALLOW_DEVICE_USAGE, CCACHE, DEBUG, DEV
 from tinygrad.target import Target
 
@@ -206,11 +210,32 @@ def canonicalize_device(device: str | None) -> str: ...
 @overload
 def canonicalize_device(device: Sequence[str]) -> str | tuple[str, ...]: ...
 def canonicalize_device(device: str | Sequence[str] | None) -> str | tuple[str, ...]:
-    """Return the canonical name, or a tuple of names (a single one collapses to a string)."""
-    if device is None or isinstance(device, str):
-        return Device.canonicalize(device)
-    names = tuple(Device.canonicalize(name) for name in device)
+    """Return the canonical name, or a tuple of names (a single one collapses to a string).
+
+    Raises:
+        ModuleNotFoundError: There is no device of that name.
+        ArgumentError: No string, and no list or tuple of strings.
+    """
+    if device is None:
+        return Device.DEFAULT
+    if isinstance(device, str):
+        return _known_device(device)
+    if not isinstance(device, (list, tuple)) or not device or not all(isinstance(name, str) for name in device):
+        raise ArgumentError(
+            f"device {shown(device)} of type {type(device).__name__}; expected a name such as 'CPU' or a tuple of names"
+        )
+    names = tuple(_known_device(name) for name in device)
     return names[0] if len(names) == 1 else names
+
+
+@functools.cache
+def _known_device(device: str) -> str:
+    name = Device.canonicalize(device)
+    short = name.partition(":")[0]
+    module = f"tinygrad.runtime.ops_{short.lower()}"
+    if module not in sys.modules and (not short.isidentifier() or importlib.util.find_spec(module) is None):
+        raise ModuleNotFoundError(_unknown_device(short), name=module)
+    return name
 
 
 # ---- compilers and programs ------------------------------------------------------------------------------------------

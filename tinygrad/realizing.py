@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tinygrad.errors import error_text
 from tinygrad.live import apply_map_to_tensors, buffer_under
 from tinygrad.mixin.rand import random_state
 from tinygrad.pending import stale_readers
@@ -18,22 +19,68 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 
+def compute(tensors: list[Tensor], update_stats: bool) -> None:
+    """Schedule and run tensors, and what has to run with them; every live tensor then shows the storage that it got.
+
+    Where something fails, tensors that were not computed keep their graphs: asked for again, they are computed again.
+    """
+    from tinygrad.engine.realize import run_linear
+
+    linear, var_vals, becomes = _planned(tensors, needs_values=True)
+    try:
+        run_linear(linear, var_vals, update_stats=update_stats)
+    except BaseException as error:
+        apply_map_to_tensors(_computed(becomes, linear, error.__dict__.get("calls_done", 0)), "realize")
+        raise
+    apply_map_to_tensors(becomes, "realize")
+
+
+def _check_bound(sink: UOp) -> None:
+    if not sink.op_in_backward_slice_with_self(Ops.PARAM):
+        return
+    nodes = sink.toposort()
+    bound = {u.expr for u in nodes if u.is_bound_var}
+    unbound = sorted({u.expr for u in nodes if u.is_variable} - bound)
+    if unbound:
+        raise RuntimeError(error_text("realize", f"unbound Variable {', '.join(unbound)}", rule="Variables have values",
+                                      hint=f"{unbound[0]}.bind(value) gives a Variable a value"))  # fmt: skip
+
+
+def _computed(becomes: dict[UOp, UOp], linear: UOp, calls_done: int) -> dict[UOp, UOp]:
+    """Return the part of ``becomes`` whose storage is complete after the first calls of a schedule."""
+    from tinygrad.engine.realize import get_call_outs_ins
+
+    missing: set[int] = set()
+    for call in linear.src[calls_done:]:
+        missing |= {id(call.src[1 + position].buffer.base) for position in get_call_outs_ins(call)[0]}
+    return {old: new for old, new in becomes.items() if id(new.base.buffer.base) not in missing}
+
+
 def schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
     """Schedule tensors, and what has to run with them; every live tensor then shows the storage that it gets.
 
     Returns:
         The LINEAR node of kernel calls, and the values of Variables by name.
     """
+    linear, var_vals, becomes = _planned(tensors)
+    apply_map_to_tensors(becomes, "realize")
+    return linear, var_vals
+
+
+def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, dict[str, int], dict[UOp, UOp]]:
     from tinygrad.schedule import create_linear_with_vars
 
     sink = UOp.sink(*dict.fromkeys(t.uop for t in tensors))
     sink = UOp.sink(*sink.src, *_random_states_with(sink))
-    readers = stale_readers(sink)
-    if readers:
-        sink = UOp.sink(*sink.src, *_own_schedule(readers))
-    linear, var_vals, becomes = create_linear_with_vars(sink)
-    apply_map_to_tensors(becomes, "realize")
-    return linear, var_vals
+    if needs_values:
+        _check_bound(sink)
+    while readers := stale_readers(sink):
+        # What is computed along with a write may contain later writes, and these may have readers again.
+        nodes = _own_schedule(readers)
+        if not nodes:
+            break
+        sink = UOp.sink(*sink.src, *nodes)
+    return create_linear_with_vars(sink)
 
 
 def _random_states_with(sink: UOp) -> list[UOp]:

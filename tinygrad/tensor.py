@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.boundary import describe_types, explain_methods
+from tinygrad.boundary import OPERATORS, describe_types, explain_methods
 from tinygrad.buffer import Buffer
 from tinygrad.calls import CallMixin
 from tinygrad.construct import _fromnp, is_numpy_ndarray, is_numpy_scalar, node_of
@@ -40,7 +40,7 @@ from tinygrad.live import (
 )
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.mixin.hooks import same_shape
-from tinygrad.realizing import schedule
+from tinygrad.realizing import compute, schedule
 from tinygrad.settings import TRAINING, Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -334,10 +334,7 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         """
         pending = [t for t in (self, *lst) if t._is_pending()]
         if pending:
-            from tinygrad.engine.realize import run_linear
-
-            linear, var_vals = schedule(pending)
-            run_linear(linear, var_vals, update_stats=do_update_stats)
+            compute(pending, do_update_stats)
         return self
 
     def _is_pending(self) -> bool:
@@ -608,15 +605,9 @@ def _add_in_place_operators() -> None:
 
 _add_in_place_operators()
 
-# Python's protocols that users reach through operators; what is not listed is an error that Python words itself.
-_OPERATORS = frozenset(
-    f"__{kind}{name}__"
-    for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
-    for kind in ("", "r", "i")
-) | {"__init__", "__getitem__", "__setitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__invert__",
-     "__neg__"}  # fmt: skip
 describe_types(Self=Tensor, Tensor=Tensor, UOp=UOp, DTypeLike=DType | str)
-explain_methods(Tensor, sorted({n for n in dir(Tensor) if not n.startswith("_")} | _OPERATORS))
+_special = OPERATORS | {"__init__", "__setitem__", "__invert__", "__neg__"}
+explain_methods(Tensor, sorted({n for n in dir(Tensor) if not n.startswith("_")} | _special))
 
 _NUMBERS = frozenset({int, float, bool})
 _set_uop, _set_grad, _set_is_param = (Tensor.__dict__[name].__set__ for name in ("uop", "grad", "is_param"))

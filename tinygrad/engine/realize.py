@@ -196,20 +196,25 @@ def run_linear(
         return None
     launches = launches_of(linear)
     reported = wants_report()
-    total = 0.0
-    for call, launch in zip(linear.src, launches, strict=True):
-        arguments = [_buffer_of(arg, input_uops) for arg in call.src[1:]]
-        if reported:
-            total += run_reported(call, launch, arguments, var_vals, jit)
-        elif wait:
-            total += launch.launch(arguments, var_vals, wait=True) or 0.0
-        else:
-            launch.launch(arguments, var_vals)
-        if update_stats:
-            work = launch.work(arguments, var_vals)
-            GlobalCounters.kernel_count += 1
-            GlobalCounters.global_ops += work[0]
-            GlobalCounters.global_mem += work[1]
+    total, done = 0.0, 0
+    try:
+        for call, launch in zip(linear.src, launches, strict=True):
+            arguments = [_buffer_of(arg, input_uops) for arg in call.src[1:]]
+            if reported:
+                total += run_reported(call, launch, arguments, var_vals, jit)
+            elif wait:
+                total += launch.launch(arguments, var_vals, wait=True) or 0.0
+            else:
+                launch.launch(arguments, var_vals)
+            done += 1
+            if update_stats:
+                work = launch.work(arguments, var_vals)
+                GlobalCounters.kernel_count += 1
+                GlobalCounters.global_ops += work[0]
+                GlobalCounters.global_mem += work[1]
+    except BaseException as error:
+        error.__dict__["calls_done"] = done  # whoever catches it has to know what has been computed
+        raise
     return total if wait else None
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.dtype import DType, dtypes, strong_dtype, sum_acc_dtype
 from tinygrad.errors import ShapeError
 from tinygrad.helpers import prod
+from tinygrad.mixin.hooks import known_size
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -38,7 +39,12 @@ def sizes_differ(a: Any, b: Any) -> bool:
         return a != b
     from tinygrad.uop.sint import resolve
 
-    return a is not b and resolve(a != b if not isinstance(a, int) else b != a, default=False)
+    if a is b:
+        return False
+    values = known_size(a), known_size(b)
+    if None not in values and values[0] != values[1]:
+        return True
+    return resolve(a != b if not isinstance(a, int) else b != a, default=False)
 
 
 def composite(body: Callable[..., UOp], args: tuple[UOp, ...], grad_fxn: Callable[..., Any] | None, name: str) -> UOp:

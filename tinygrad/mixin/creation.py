@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, strong_dtype, to_dtype
-from tinygrad.errors import ShapeError, error_text, shown
+from tinygrad.errors import ArgumentError, ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.mixin.dtype import DTypeMixin
 from tinygrad.mixin.hooks import Sint, shape_args
@@ -108,6 +108,9 @@ class CreationMixin(MovementMixin, DTypeMixin):
         sizes = _checked_shape(tuple(shape) if isinstance(shape, (tuple, list)) else (shape,), "full")
         kind = None if dtype is None else to_dtype(dtype)
         value = getattr(fill_value, "uop", fill_value)
+        if isinstance(value, (tuple, list)):
+            raise ArgumentError(error_text("full", f"fill_value is a {type(value).__name__}, {shown(value)}",
+                                           rule="fill_value is a number"))  # fmt: skip
         fill = UOp.const(value, kind)
         if not buffer:
             return cls._wrap_uop(fill._broadcast_to(sizes))._set_param_flag(requires_grad)

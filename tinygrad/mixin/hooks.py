@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tinygrad.errors import ArgumentError, ShapeError, error_text, shown
+from tinygrad.errors import ArgumentError, DeviceError, ShapeError, error_text, shown
 
 if TYPE_CHECKING:
     from typing import Self
@@ -96,6 +96,20 @@ class Hooks:
         raise TypeError(
             error_text(op, f"dim {shown(dim)} is a {type(dim).__name__}", {"tensor": self}, "a dim is an int")
         )
+
+
+def check_same_device(op: str, lhs: Any, rhs: Any) -> None:
+    """Refuse operands on two devices. What lives nowhere, such as a constant, goes with everything.
+
+    Raises:
+        DeviceError: The devices differ.
+    """
+    a, b = lhs.device, rhs.device
+    if a != b and a is not None and b is not None:
+        raise DeviceError(
+            error_text(op, f"all buffers must be on the same device, got {a} and {b}", {"left": lhs, "right": rhs},
+                       hint=f"right.to({a!r}) copies it")
+        )  # fmt: skip
 
 
 def same_size(a: Any, b: Any) -> bool:

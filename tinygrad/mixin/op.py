@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, to_dtype
-from tinygrad.errors import ShapeError, error_text, shown
+from tinygrad.errors import ArgumentError, ShapeError, error_text, shown
 from tinygrad.mixin.composite import (
     CompositeShapeError,
     ContractionError,
@@ -132,6 +132,10 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
             >>> Tensor([1, 2]).cat(Tensor([3])).tolist()
             [1, 2, 3]
         """
+        if isinstance(self, (list, tuple)):
+            raise ArgumentError(
+                error_text("cat", f"the tensors are in a {type(self).__name__}", hint="Tensor.cat(*tensors)")
+            )
         parts = [self, *args]
         dim = self._resolve_dim(dim, op="cat")
         for part in args:

@@ -15,6 +15,7 @@ import importlib
 import math
 from typing import TYPE_CHECKING
 
+from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import TRAINING, make_tuple, prod
@@ -143,6 +144,7 @@ class Conv2d:
         return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding)
 
 
+@explained
 def Conv1d(  # noqa: N802  # a layer like the others, though it needs no class of its own
     in_channels: int,
     out_channels: int,
@@ -205,6 +207,7 @@ class ConvTranspose2d(Conv2d):
         )
 
 
+@explained
 def ConvTranspose1d(  # noqa: N802  # a layer like the others, though it needs no class of its own
     in_channels: int,
     out_channels: int,
@@ -477,3 +480,8 @@ class LSTMCell:
         hidden = o.sigmoid() * cell.tanh()
         # The state is read several times by the next step: stored once, it is not computed again by each reader.
         return hidden.contiguous(), cell.contiguous()
+
+
+for _layer in (Linear, Conv2d, ConvTranspose2d, BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RMSNorm,
+               Embedding, LSTMCell):  # fmt: skip
+    explain_methods(_layer, ("__init__", "__call__"))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, Final, NamedTuple, NoReturn, ParamSpec, TypeVar, cast
 
+from tinygrad.boundary import explained
 from tinygrad.dtype import dtypes
 from tinygrad.tensor import Tensor
 
@@ -253,6 +254,7 @@ class ZipArchive:
             end, previous = member.start + member.stored_size, member.name
 
 
+@explained
 @accept_filename
 def zip_extract(fn: Tensor) -> dict[str, Tensor]:
     """Open a zip file as tensors.
@@ -286,6 +288,7 @@ class _CheckedTarInfo(tarfile.TarInfo):
         return info
 
 
+@explained
 @accept_filename
 def tar_extract(fn: Tensor) -> dict[str, Tensor]:
     """Open an uncompressed tar file as tensors.

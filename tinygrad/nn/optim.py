@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes, least_upper_dtype, to_dtype
 from tinygrad.helpers import FUSE_OPTIM, TRAINING, dedup, getenv
 from tinygrad.tensor import Tensor
@@ -41,6 +42,7 @@ class Optimizer:
         params: The parameters, each once.
         buffers: The other tensors, each once.
         lr: Tensor of shape (1,), or without axes when the environment sets CONST_LR; ``lr.assign`` changes it.
+        name: What users call it, in messages.
         device: Device of the state.
         fused: Whether one flat update is made.
         param_dtype: Dtype of the state, from the environment variable OPTIM_DTYPE (float32).
@@ -57,16 +59,14 @@ class Optimizer:
         device: str | tuple[str, ...] | None = None,
         fused: bool | None = None,
     ) -> None:
-        name = type(self).__name__
+        self.name = type(self).__name__
         if lr < 0:
-            raise ValueError(f"{name}: the learning rate must not be negative, got {lr}")
+            raise ValueError(f"the learning rate must not be negative, got {lr}")
         tensors = dedup(list(params))
         self.params: list[Tensor] = [t for t in tensors if t.is_param]
         self.buffers: list[Tensor] = [t for t in tensors if not t.is_param]
         if not self.params:
-            raise AssertionError(
-                f"{name}: none of the {len(tensors)} tensors has is_param set, so there is none to train"
-            )
+            raise AssertionError(f"none of the {len(tensors)} tensors has is_param set, so there is none to train")
         self.device = self.params[0].device if device is None else device
         self.fused = bool(FUSE_OPTIM.value) if fused is None else bool(fused)
         self.param_dtype = to_dtype(getenv("OPTIM_DTYPE", "float32"))
@@ -117,7 +117,7 @@ class Optimizer:
         """
         if not TRAINING:
             raise RuntimeError(
-                f"{type(self).__name__}: TRAINING must be enabled for a step; run it within `with Context(TRAINING=1):`"
+                f"{self.name}: TRAINING must be enabled for a step; run it within `with Context(TRAINING=1):`"
             )
         grads = [self._gradient(index, param) for index, param in enumerate(self.params)]
         params = [param.detach().to(self.device) for param in self.params]
@@ -134,7 +134,7 @@ class Optimizer:
     def _gradient(self, index: int, param: Tensor) -> Tensor:
         if param.grad is None:
             raise AssertionError(
-                f"{type(self).__name__}: parameter {index} of shape {param.shape} has no gradient; call backward() on "
+                f"{self.name}: parameter {index} of shape {param.shape} has no gradient; call backward() on "
                 "a loss that depends on it, or leave it out with is_param_(False)"
             )
         # The state is kept in param_dtype, and a square of a half gradient may overflow: widen first.
@@ -270,6 +270,7 @@ class LARS(Optimizer):
         return grad + total * self.momentum if self.nesterov else total
 
 
+@explained
 def SGD(  # noqa: N802  # named as the optimiser that it makes
     params: Iterable[Tensor],
     lr: float = 0.001,
@@ -287,7 +288,7 @@ def SGD(  # noqa: N802  # named as the optimiser that it makes
 
     Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
     """
-    return LARS(
+    made = LARS(
         params,
         lr,
         momentum,
@@ -301,8 +302,11 @@ def SGD(  # noqa: N802  # named as the optimiser that it makes
         device=device,
         fused=fused,
     )
+    made.name = "SGD"
+    return made
 
 
+@explained
 def Muon(  # noqa: N802  # named as the optimiser that it makes
     params: Iterable[Tensor],
     lr: float = 0.001,
@@ -318,7 +322,7 @@ def Muon(  # noqa: N802  # named as the optimiser that it makes
 
     Source: K. Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024.
     """
-    return LARS(
+    made = LARS(
         params,
         lr,
         momentum,
@@ -332,6 +336,8 @@ def Muon(  # noqa: N802  # named as the optimiser that it makes
         device=device,
         fused=fused,
     )
+    made.name = "Muon"
+    return made
 
 
 class LAMB(Optimizer):
@@ -396,6 +402,7 @@ class LAMB(Optimizer):
         return updates, [self.b1_t, self.b2_t, *self.m, *self.v]
 
 
+@explained
 def Adam(  # noqa: N802  # named as the optimiser that it makes
     params: Iterable[Tensor],
     lr: float = 0.001,
@@ -409,9 +416,12 @@ def Adam(  # noqa: N802  # named as the optimiser that it makes
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014, arXiv:1412.6980.
     """
-    return LAMB(params, lr, b1, b2, eps, 0.0, adam=True, device=device, fused=fused)
+    made = LAMB(params, lr, b1, b2, eps, 0.0, adam=True, device=device, fused=fused)
+    made.name = "Adam"
+    return made
 
 
+@explained
 def AdamW(  # noqa: N802  # named as the optimiser that it makes
     params: Iterable[Tensor],
     lr: float = 0.001,
@@ -426,7 +436,14 @@ def AdamW(  # noqa: N802  # named as the optimiser that it makes
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017, arXiv:1711.05101.
     """
-    return LAMB(params, lr, b1, b2, eps, weight_decay, adam=True, device=device, fused=fused)
+    made = LAMB(params, lr, b1, b2, eps, weight_decay, adam=True, device=device, fused=fused)
+    made.name = "AdamW"
+    return made
+
+
+for _optimizer in (Optimizer, LARS, LAMB):
+    explain_methods(_optimizer, ("__init__", "step", "schedule_step", "zero_grad"))
+explain_methods(OptimizerGroup, ("__init__", "schedule_step"))
 
 
 def _concatenate(tensors: list[Tensor]) -> Tensor:

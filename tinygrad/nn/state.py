@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tinygrad.boundary import explained
 from tinygrad.dtype import DType, dtypes
 from tinygrad.errors import shown
 from tinygrad.helpers import DEBUG, prod, tqdm
@@ -59,6 +60,7 @@ _MAX_HEADER: Final = 100_000_000  # bytes; the limit of the format's own reader
 # ---- tensors of an object ----
 
 
+@explained
 def get_state_dict(obj: Any, prefix: str = "", tensor_type: Any = Tensor) -> dict[str, Any]:
     """Find every tensor that an object holds.
 
@@ -95,6 +97,7 @@ def get_state_dict(obj: Any, prefix: str = "", tensor_type: Any = Tensor) -> dic
     return found
 
 
+@explained
 def get_parameters(obj: Any) -> list[Tensor]:
     """Return every tensor that an object holds, those that are not trained included.
 
@@ -193,6 +196,7 @@ def _held_by_function(function: Any) -> list[tuple[str, Any]]:
     return held
 
 
+@explained
 def load_state_dict(
     model: Any,
     state_dict: dict[str, Tensor],
@@ -269,6 +273,7 @@ class _Entry(NamedTuple):
     end: int
 
 
+@explained
 @accept_filename
 def safe_load_metadata(fn: Tensor) -> tuple[Tensor, int, dict[str, Any]]:
     """Read the header of a safetensors file.
@@ -289,6 +294,7 @@ def safe_load_metadata(fn: Tensor) -> tuple[Tensor, int, dict[str, Any]]:
     return fn, data_start, header
 
 
+@explained
 @accept_filename
 def safe_load(fn: Tensor) -> dict[str, Tensor]:
     """Open a safetensors file; its tensors stay on the DISK device until they are used.
@@ -310,6 +316,7 @@ def safe_load(fn: Tensor) -> dict[str, Tensor]:
     return {entry.name: _tensor_at(fn, data_start, entry) for entry in entries}
 
 
+@explained
 def safe_save(tensors: Mapping[str, Tensor], fn: str | Path, metadata: Mapping[str, str] | None = None) -> None:
     """Write tensors to a safetensors file, in the order of the dict.
 

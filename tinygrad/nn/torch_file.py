@@ -19,6 +19,7 @@ import zipfile
 from io import BytesIO
 from typing import Any, Final
 
+from tinygrad.boundary import explained
 from tinygrad.dtype import DType, dtypes
 from tinygrad.nn.archives import TensorIO, ZipArchive, accept_filename, tar_extract
 from tinygrad.nn.restricted_pickle import Allowed, restricted_load
@@ -31,6 +32,7 @@ _LEGACY_MAGIC: Final = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL: Final = 1001
 
 
+@explained
 @accept_filename
 def torch_load(fn: Tensor) -> Any:
     """Open a checkpoint that ``torch.save`` wrote, in any of its formats.
