@@ -22,7 +22,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 FMA_LATENCY = 4  # cycles until a result can be added to again; two pipes make 8 chains the least
-CHAIN = 1024  # terms of one float sum before blocks are summed on their own
+CHAIN = 64  # iterations of one float sum, each up to 8 unrolled terms, before blocks are summed on their own
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
 
 
