@@ -20,7 +20,7 @@ from tinygrad.renderer.python import PythonRenderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
-MANY = 200_000  # operations or bytes that the evaluator should not be asked for
+MANY = 100_000  # operations or bytes that the evaluator should not be asked for
 STEPS = [
     OptOps.UPCAST, OptOps.UNROLL, OptOps.VECTOR, OptOps.VECTOR, OptOps.PADTO, OptOps.SPLIT, OptOps.OVERLAP, OptOps.SWAP,
     OptOps.MERGE, OptOps.THREAD, OptOps.BLOCK,
