@@ -21,11 +21,12 @@ from tinygrad.errors import PACKAGE, ArgumentError, comes_from_user, error_text,
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+BINARY_OPERATORS: Final = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul",
+)  # fmt: skip
 # Python's protocols that users reach through operators; what is not listed is an error that Python words itself.
 OPERATORS: Final = frozenset(
-    f"__{kind}{name}__"
-    for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
-    for kind in ("", "r", "i")
+    f"__{kind}{name}__" for name in BINARY_OPERATORS for kind in ("", "r", "i")
 ) | {"__getitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}  # fmt: skip
 
 # What annotations mean that are only imported for type checkers; ``describe_types`` adds the package's own.

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.boundary import OPERATORS, describe_types, explain_methods
+from tinygrad.boundary import BINARY_OPERATORS, OPERATORS, describe_types, explain_methods
 from tinygrad.buffer import Buffer
 from tinygrad.calls import CallMixin
 from tinygrad.construct import _fromnp, is_numpy_ndarray, is_numpy_scalar, node_of
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "Buffer", "Device", "Ops", "Tensor", "UOp", "Variable", "_from_np_dtype", "_fromnp", "_to_np_dtype", "all_tensors", "dtypes",
-    "is_numpy_ndarray",
+    "Buffer", "Device", "Ops", "Tensor", "UOp", "Variable", "_from_np_dtype", "_fromnp", "_to_np_dtype", "all_tensors",
+    "dtypes", "is_numpy_ndarray",
 ]  # fmt: skip
 
 Variable = UOp
@@ -585,21 +585,7 @@ def _add_in_place_operators() -> None:
         run.__doc__ = f"``assign`` of ``__{name}__``."
         return run
 
-    for name in (
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "pow",
-        "and",
-        "or",
-        "xor",
-        "lshift",
-        "rshift",
-        "matmul",
-    ):
+    for name in BINARY_OPERATORS:
         setattr(Tensor, f"__i{name}__", make(name))
 
 

@@ -79,7 +79,8 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "From a tensor graph to a list of kernels.",
         [
             "schedule/__init__.py", "schedule/normalize.py", "schedule/plan.py", "schedule/prepare.py", "schedule/gather.py",
-            "schedule/fusion.py", "schedule/rangeify.py", "schedule/indexing.py", "schedule/split.py",
+            "schedule/fusion.py", "schedule/stand_ins.py", "schedule/bufferize.py", "schedule/rangeify.py",
+            "schedule/indexing.py", "schedule/split.py",
             "schedule/siblings.py", "schedule/packing.py", "schedule/ordering.py", "schedule/kernel.py", "schedule/emit.py",
             "schedule/memory.py", "schedule",
         ],

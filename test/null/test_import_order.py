@@ -11,7 +11,10 @@ ROOT = Path(__file__).parents[2]
 
 # The stages in order. A longer prefix wins: "tinygrad.uop" itself only holds the names of the operations.
 ORDER = [
-    ("helpers", "text progress errors boundary target settings system fetching fingerprint diskcache profiling helpers"),
+    (
+        "helpers",
+        "text progress errors boundary target settings system fetching fingerprint diskcache profiling helpers",
+    ),
     ("dtype", "constants scalars rounding dtype_lattice dtype"),
     ("device", "allocator buffer device"),
     ("op names", "uop"),

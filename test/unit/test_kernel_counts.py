@@ -1,4 +1,7 @@
-"""How many kernels whole programs take, and why. A change here is a change of speed: explain it where the number stands."""
+"""How many kernels whole programs take, and why.
+
+A change here is a change of speed: explain it where the number stands.
+"""
 
 from __future__ import annotations
 
@@ -65,15 +68,16 @@ def test_mnist_step() -> None:
     source = path.read_text(encoding="utf-8")
     start = source.index("class Model")
     namespace: dict[str, object] = {"Tensor": Tensor, "nn": nn}
-    exec(source[start : source.index("\nif ", start)], namespace)  # noqa: S102 - the model of our own example
+    exec(source[start : source.index("\nif ", start)], namespace)
     model = namespace["Model"]()  # type: ignore[operator]
     optimizer = nn.optim.Adam(nn.state.get_parameters(model))
     Tensor.realize(*nn.state.get_parameters(model), *nn.state.get_parameters(optimizer))
     kernels = train_step(model, optimizer, Tensor.empty(512, 1, 28, 28), Tensor.empty(512, dtype="int32"))
     # Four convolutions: packed weights, product with bias and relu (8); two batch norms: mean, variance (split over the
-    # batch for the large one) and the running statistics (10); two poolings with the normalisation in them (2); the last
-    # layer and the loss (6). Backward: for each convolution padded gradient, packed weights, input gradient (not for the
-    # first), packed gradient, partial and total weight gradient, bias gradient. Optimiser: one kernel per parameter size.
+    # batch for the large one) and the running statistics (10); two poolings with the normalisation in them (2); the
+    # last layer and the loss (6). Backward: for each convolution padded gradient, packed weights, input gradient (not
+    # for the first), packed gradient, partial and total weight gradient, bias gradient. Optimiser: one kernel per
+    # parameter size.
     assert len(kernels) <= 90
     contractions = [k for k in kernels if sum(u.op is Ops.REDUCE for u in k.toposort()) and _multiplies(k)]
     assert len(contractions) >= 12

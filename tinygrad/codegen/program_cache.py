@@ -30,7 +30,8 @@ def _usable(renderer: Renderer) -> bool:
     # With output wanted, every stage has to run so that it can be seen; inserted rules may be any Python object.
     from tinygrad.middleware import cache_token
 
-    return bool(CCACHE) and CACHELEVEL >= 1 and DEBUG < 3 and not cache_token() and renderer.compiler.cachekey is not None
+    wanted = bool(CCACHE) and CACHELEVEL >= 1 and DEBUG < 3
+    return wanted and not cache_token() and renderer.compiler.cachekey is not None
 
 
 def load_program(ast: UOp, renderer: Renderer, switches: tuple[Any, ...]) -> UOp | None:

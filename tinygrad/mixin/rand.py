@@ -36,7 +36,7 @@ class _DeviceState:
         from tinygrad.tensor import Tensor
 
         digest = int.from_bytes(hashlib.sha256(number.to_bytes(4, "big")).digest(), "big")
-        # The key is data, not a constant of the graph: programs without a seed find their schedules again in a later run.
+        # The key is data, not a constant of the graph: a later run of a program without a seed finds its schedules.
         key = Tensor([(digest & 0xFFFFFFFF) | (seed & 0xFFFFFFFF) << 32], dtype=dtypes.uint64, device=device)
         self.key: Tensor = Tensor.empty(1, dtype=dtypes.uint64, device=device).assign(key)
         self.counter: Tensor = Tensor.full((1,), 0, dtype=dtypes.uint64, device=device)
@@ -54,7 +54,8 @@ class _DeviceState:
         copy = Tensor.empty(2, dtype=dtypes.uint64, device=self.device)
         _storage.add(copy.uop.buf_uop)
         now = self.counter._broadcast_to((2,))
-        copy.assign(Tensor.arange(2).eq(0).where(now, now._wrap_uop(now.uop.threefry(self.key.uop._broadcast_to((2,))))))
+        drawn = now._wrap_uop(now.uop.threefry(self.key.uop._broadcast_to((2,))))
+        copy.assign(Tensor.arange(2).eq(0).where(now, drawn))
         # What is advanced is the copy: so no later call can advance the counter before this copy is made.
         self.counter.assign(copy.shrink([(0, 1)]) + words)
         self.last = copy

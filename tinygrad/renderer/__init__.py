@@ -80,7 +80,7 @@ class Estimates:
 
 
 def _number(u: UOp) -> Any:
-    """Return how often a loop runs: a number, or an expression of Variables; the most where it depends on other loops."""
+    """Return how often a loop runs, a number or an expression of Variables; the most if it depends on other loops."""
     if u.op is Ops.CONST:
         return u.arg
     return u.vmax if u.op_in_backward_slice_with_self(Ops.RANGE, Ops.LOAD, Ops.SPECIAL) else u

@@ -2,7 +2,7 @@
 
 In:   a SINK over the tensor nodes to compute.
 Out:  LINEAR(CALL(body, buffers...), ...), the values of its Variables, and where each computed node now lives.
-How:  normalise (buffers become numbers) -> look the schedule up -> otherwise prepare, rangeify, pack, merge, order, emit.
+How:  normalise (buffers become numbers), look the schedule up; otherwise prepare, rangeify, merge, pack, order, emit.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tinygrad.schedule.prepare import is_stored, prepare
 from tinygrad.schedule.rangeify import Rangeify
 from tinygrad.schedule.siblings import merge_siblings
 from tinygrad.schedule.snapshots import Snapshots
+from tinygrad.schedule.stand_ins import resizes
 from tinygrad.settings import DEBUG
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, buffers
-
 
 schedule_cache: dict[Any, Plan] = {}
 _cache_lock = threading.Lock()
@@ -37,18 +37,17 @@ def _result(root: UOp, builder: Rangeify) -> UOp | None:
     chain: list[UOp] = []
     u = root
     while u not in builder.stored and (
-        u.op in GroupOp.Movement
-        or u.op in (Ops.CONTIGUOUS, Ops.DETACH)
-        or (u.op is Ops.BITCAST and not Rangeify.resizes(u))
+        u.op in GroupOp.Movement or u.op in (Ops.CONTIGUOUS, Ops.DETACH) or (u.op is Ops.BITCAST and not resizes(u))
     ):
         chain.append(u)
         u = u.src[0]
-    if u in builder.stand_ins or u in builder.stored or u.op is Ops.COPY:
-        made: UOp = builder.leaves[builder.stand_in(u)].storage
+    stand_ins = builder.stand_ins
+    if u in stand_ins.made or u in builder.stored or u.op is Ops.COPY:
+        made = stand_ins.leaves[stand_ins.of(u)].storage
     elif is_stored(u):
         made = u.without_after
-    elif Rangeify.resizes(u):
-        made = storage_of(builder.stand_in(u), builder.leaves)
+    elif resizes(u):
+        made = storage_of(stand_ins.of(u), stand_ins.leaves)
     else:
         return None
     made = made._mop(Ops.RESHAPE, u.shape) if made.shape != u.shape else made
@@ -64,13 +63,13 @@ def build_kernels(sink: UOp) -> tuple[Rangeify, list[Kernel]]:
     """Return the kernels of a prepared graph, unordered; values that in-place writes would spoil are stored first."""
     while True:
         builder = Rangeify(sink)
-        kernels = builder.build()
+        kernels, leaves = builder.build(), builder.stand_ins.leaves
         stores = {
             k.writes[0]
             for k in kernels
-            if k.kind == "compute" and k.writes[0].op is Ops.STORE and in_place_hazard(k, builder.leaves)
+            if k.kind == "compute" and k.writes[0].op is Ops.STORE and in_place_hazard(k, leaves)
         }
-        states = overwritten_states(kernels, builder.leaves)
+        states = overwritten_states(kernels, leaves)
         if not stores and not states:
             return builder, kernels
         changed = Snapshots(stores, states).apply(sink)
@@ -90,21 +89,22 @@ def make_plan(sink: UOp) -> Plan:
     states = {u: u for u in sink.toposort(enter_calls=False) if _is_written(u)}
     graph = run_stage("schedule", run_stage("function", sink), passes=lambda g: prepare(g, states))
     builder, kernels = build_kernels(graph)
-    kernels = merge_siblings(kernels, builder.leaves)
-    kernels = pack_operands(kernels, builder.leaves, builder.storage_slots)
-    kernels = order_kernels(kernels, builder.leaves)
+    leaves = builder.stand_ins.leaves
+    kernels = merge_siblings(kernels, leaves)
+    kernels = pack_operands(kernels, leaves, builder.stand_ins.slots)
+    kernels = order_kernels(kernels, leaves)
     calls: list[PlannedCall] = []
     for kernel in kernels:
         if kernel.kind == "compute":
-            ast, args = kernel_ast(kernel, builder.leaves)
+            ast, args = kernel_ast(kernel, leaves)
             calls.append(PlannedCall(ast, tuple(args)))
         elif kernel.kind == "copy":
-            args = [storage_of(a, builder.leaves) for a in kernel.args]
+            args = [storage_of(a, leaves) for a in kernel.args]
             source = UOp.param(1, args[1].dtype, args[1].arg.shape, args[1].arg.device)
             calls.append(PlannedCall(UOp(Ops.COPY, source.dtype, (source,), kernel.device), tuple(args)))
         else:
             assert kernel.body is not None
-            args = [storage_of(a, builder.leaves) for a in kernel.args]
+            args = [storage_of(a, leaves) for a in kernel.args]
             calls.append(PlannedCall(kernel.body, tuple(args), kernel.writes[0].arg))
     results = tuple(_result(root, builder) for root in builder.sink.src)
     reached = set(builder.order)
@@ -182,8 +182,8 @@ def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], dict[UOp, U
         sink: SINK over the tensor nodes to compute.
 
     Returns:
-        The LINEAR of calls, the values of Variables by name, and for every node of ``sink`` that now has storage (roots,
-        and storage after in-place writes) the node that shows it.
+        The LINEAR of calls, the values of Variables by name, and for every node of ``sink`` that now has storage
+        (roots, and storage after in-place writes) the node that shows it.
     """
     start = time.perf_counter()
     given = normalize(sink)

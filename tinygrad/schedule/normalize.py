@@ -57,7 +57,9 @@ def normalize(sink: UOp) -> Normalized:
         if u.op is Ops.AFTER and u.is_bound_var:
             var, value = u.unbind()
             if var_vals.setdefault(var.expr, value) != value:
-                raise RuntimeError(f"bind mismatch on {var.expr}: bound to {var_vals[var.expr]} and {value} in one schedule")
+                raise RuntimeError(
+                    f"bind mismatch on {var.expr}: bound to {var_vals[var.expr]} and {value} in one schedule"
+                )
             new[u] = src[0]
             continue
         new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)

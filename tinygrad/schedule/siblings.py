@@ -141,7 +141,7 @@ class _Merger:
 
 
 def forward_nests(first: Kernel, then: Kernel, leaves: dict[UOp, Leaf]) -> list[StoreNest] | None:
-    """Return the nests of ``then`` on the loops of ``first``, with loads of what ``first`` stores replaced by the values.
+    """Return the nests of ``then`` on the loops of ``first``, which use the values that ``first`` stores, unloaded.
 
     None if ``then`` reads them at other positions than those of the same iteration.
     """

@@ -35,7 +35,8 @@ class Snapshots:
 
     def __init__(self, stores: set[UOp], states: set[UOp]) -> None:
         self.stores, self.states = stores, states
-        # Whoever else reads a computed value reads it from where it is stored; a view of storage is copied for the STORE.
+        # Whoever else reads a computed value reads it from where it is stored; a view of storage is copied for the
+        # STORE.
         operands = {s.src[1] for s in stores}
         self.values = {v for v in operands if v.op not in GroupOp.Movement and not is_stored(v)}
         self.new: dict[UOp, UOp] = {}  # how a node is read
@@ -70,7 +71,8 @@ class Snapshots:
             if u in self.stores:
                 storage = target.src[0].without_after
                 where = [
-                    snapshot(p) if storage in old.toposort() else p for old, p in zip(target.src[1:], where, strict=True)
+                    snapshot(p) if storage in old.toposort() else p
+                    for old, p in zip(target.src[1:], where, strict=True)
                 ]
             new_target = target.replace(src=(self.kept[target.src[0]], *where))
         else:

@@ -28,7 +28,7 @@ def contraction_operands(x: UOp) -> tuple[UOp, UOp] | None:
 
 
 def is_contraction(reduce: UOp) -> bool:
-    """Return whether a REDUCE sums products whose factors are both smaller than the product: a matmul or convolution."""
+    """Return whether a REDUCE sums products of factors that are smaller than the product: a matmul or convolution."""
     if reduce.arg[0] is not Ops.ADD:
         return False
     factors = contraction_operands(reduce.src[0])

@@ -54,7 +54,7 @@ def custom_kernel(
 
 
 def _placeholders(stored: Sequence[UOp]) -> list[UOp]:
-    """Return one placeholder per argument. Arguments in the same storage share one, so that the compiler knows of it."""
+    """Return a placeholder per argument. Arguments in the same storage share one, so that the compiler knows of it."""
     first: dict[UOp, UOp] = {}
     made: list[UOp] = []
     for slot, u in enumerate(stored):

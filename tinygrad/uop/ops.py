@@ -1141,8 +1141,8 @@ Variable: TypeAlias = UOp
 
 from tinygrad.uop.alu import exec_alu, python_alu  # noqa: E402 - these modules need the class above
 from tinygrad.uop.bounds import vmin_vmax  # noqa: E402
-from tinygrad.uop.render import multirange_str, range_str  # noqa: E402
 from tinygrad.uop.matcher import PatternMatcher, TrackedPatternMatcher  # noqa: E402
+from tinygrad.uop.render import multirange_str, range_str  # noqa: E402
 from tinygrad.uop.rewrite import BottomUpGate, graph_rewrite, rewrite_group  # noqa: E402
 from tinygrad.uop.upat import UPat  # noqa: E402
 

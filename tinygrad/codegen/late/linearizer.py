@@ -165,12 +165,7 @@ class _Blocks:
         if not loads:
             return
         bit = {store: 1 << i for i, store in enumerate(u for same in stores.values() for u in same)}
-        below: dict[UOp, int] = {}  # the stores that a node depends on
-        for u in nodes:
-            bits = bit.get(u, 0)
-            for s in u.src:
-                bits |= below[s]
-            below[u] = bits
+        below = _marked_below(nodes, bit)  # the stores that a node depends on
         inside: dict[UOp | None, int] = dict.fromkeys(self.items, 0)
         for store, bits in bit.items():
             at = place[store]
@@ -266,3 +261,14 @@ def linearize(sink: UOp, order: Iterable[UOp] = ()) -> list[UOp]:
     emitter.block(None)
     statements = tuple(dict.fromkeys(u for u in emitter.out if u.op is Ops.STORE or u.op is Ops.END))
     return [*emitter.out, UOp(Ops.SINK, dtypes.void, statements[-1:], sink.arg)]
+
+
+def _marked_below(nodes: list[UOp], bit: dict[UOp, int]) -> dict[UOp, int]:
+    """Return for each node the bits of the marked nodes that it depends on, itself included; sources come first."""
+    below: dict[UOp, int] = {}
+    for u in nodes:
+        bits = bit.get(u, 0)
+        for s in u.src:
+            bits |= below[s]
+        below[u] = bits
+    return below

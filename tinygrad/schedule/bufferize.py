@@ -1,0 +1,234 @@
+"""Decide which values of a graph get storage.
+
+In:   the prepared graph; later, for one node after the other, the contexts (kernel, index expressions) that read it.
+Out:  ``must``: what is stored whatever it costs. ``decide``: whether a node is stored or computed where it is used.
+Why:  what has to be memory (results, arguments of calls, the two sides of a copy) is known before any kernel is; the
+      rest depends on who reads it, and the cost model of ``fusion`` says which of the two is cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeAlias
+
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import prod
+from tinygrad.schedule.fusion import (
+    Cost,
+    fits_as_row,
+    node_cost,
+    reduce_terms,
+    too_big,
+    worth_storing,
+    worth_storing_operand,
+)
+from tinygrad.schedule.gather import Gather, match_gather
+from tinygrad.schedule.indexing import Idxs
+from tinygrad.schedule.prepare import is_stored, numel, runs_kernels
+from tinygrad.schedule.snapshots import is_snapshot
+from tinygrad.schedule.split import contraction_operands, is_contraction
+from tinygrad.schedule.stand_ins import StandIns, resizes
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+SMALL_NESTED = 65536  # elements below which a reduction may run inside the loop of another one
+CHEAP_INDEX = 4  # operations of a lookup's index that are not worth storing it
+
+
+class KernelContext:
+    """The loops of one kernel while contexts are collected."""
+
+    def __init__(self, root: UOp, ranges: Idxs) -> None:
+        self.root = root
+        self.ranges = tuple(r for r in ranges if r.op is Ops.RANGE)
+        self.idxs = ranges
+        self.elements = prod(tuple(r.src[0].vmax for r in self.ranges))
+        self.row_reduces = 0
+        self.contractions = 0
+        self.nested = False  # whether a reduction runs inside the loop of another one
+
+
+Context: TypeAlias = tuple[KernelContext, Idxs, "UOp | None"]  # a kernel reads at these indices where the gate holds
+
+
+def fills(u: UOp) -> bool:
+    """Return whether a COPY gives a value without a device (constants, arange) a place: a kernel computes it there."""
+    return u.op is Ops.COPY and u.src[0].device is None
+
+
+def stored_operands(u: UOp) -> tuple[UOp, ...]:
+    """Return the nodes that have to be one array in memory for ``u`` (itself, where its own value has to be)."""
+    match u.op:
+        case Ops.CONTIGUOUS:
+            return (u,)
+        case Ops.COPY:
+            return (u,) if fills(u) else (u.src[0],)
+        case Ops.BITCAST if resizes(u):
+            return (u.src[0],)
+        case Ops.CALL:
+            return u.src[1:]
+        case Ops.STORE if not runs_kernels(u.src[0].device):
+            return (u.src[1],)
+        case _:
+            return ()
+
+
+class Bufferizer:
+    """The decisions on one graph.
+
+    Args:
+        sink: The prepared graph.
+        order: Its nodes, sources first.
+        stand_ins: Knows which nodes have storage already.
+    """
+
+    def __init__(self, sink: UOp, order: list[UOp], stand_ins: StandIns) -> None:
+        self.sink, self.order, self.stand_ins = sink, order, stand_ins
+        self.must: dict[UOp, None] = {}
+        self.gathers: dict[UOp, Gather] = {}
+        self.costs: dict[UOp, Cost] = {}  # of computing a node itself
+        self.seen_costs: dict[UOp, Cost] = {}  # as its users see it: a node that will likely be stored is one load
+        self.count_costs()
+        self.mark_must()
+        self.count_costs()  # now with what must be stored as plain loads
+
+    def needs_storage(self, u: UOp) -> UOp | None:
+        """Return the node that has to be stored so that ``u`` is one array; None if it is (a view of) storage."""
+        while u.op is Ops.RESHAPE:
+            u = u.src[0]
+        if is_snapshot(u):
+            return u
+        if u.op is Ops.CONTIGUOUS and u.src[0].op not in GroupOp.Movement and u.src[0].base.op is not Ops.CONST:
+            u = u.src[0]
+        if fills(u):
+            return u
+        is_view = is_stored(u) or u.op is Ops.COPY or resizes(u) or u.contiguous_view() is not None
+        return None if is_view else u
+
+    def mark_must(self) -> None:
+        """Mark what has to be stored whatever it costs."""
+        for root in self.sink.src:
+            if root.dtype is not dtypes.void and not root.is_virtual:
+                if is_stored(root.base) and root.op is not Ops.CONTIGUOUS:
+                    continue  # a view of storage, contiguous or not, is as good as realized
+                self.add_must(self.needs_storage(root))
+        for u in self.order:
+            if u.op is Ops.REDUCE:
+                self.mark_read_by_reduce(u)
+            else:
+                for operand in stored_operands(u):
+                    self.add_must(self.needs_storage(operand))
+
+    def mark_read_by_reduce(self, u: UOp) -> None:
+        """Mark what a lookup or a contraction would compute anew for every use."""
+        gather = match_gather(u)
+        if gather is not None:
+            self.gathers[u] = gather
+            if self.costs[gather.index].ops > CHEAP_INDEX:
+                self.add_must(self.needs_storage(gather.index))
+        elif is_contraction(u):
+            self.mark_operands(u)
+
+    def add_must(self, u: UOp | None) -> None:
+        """Mark a node unless it is None."""
+        if u is not None:
+            self.must[u] = None
+
+    def mark_operands(self, reduce: UOp) -> None:
+        """Mark operands of a contraction that would be computed anew for every use."""
+        full = numel(reduce.src[0])
+        for factor in contraction_operands(reduce.src[0]) or ():
+            u = factor
+            while u.op in GroupOp.Movement and u.op is not Ops.PAD:
+                u = u.src[0]
+            if is_stored(u) or u.op in (Ops.CONST, Ops.SPECIAL, Ops.COPY, Ops.CONTIGUOUS) or u.device is None:
+                continue
+            if u.op is Ops.REDUCE and not self.is_tiny(u):
+                continue  # it is decided elsewhere; a tiny one, such as a 2x2 pooling, is elementwise code
+            size = numel(u)
+            if size and size * 4 <= full and worth_storing_operand(self.costs[u], full / size):
+                self.must[u] = None
+
+    def count_costs(self) -> None:
+        """Fill in costs bottom-up, cutting bodies that grow too big."""
+        users = self.count_users()
+        seen = self.seen_costs
+        for u in self.order:
+            if u._shape is None:
+                continue
+            if is_stored(u) or u.op in (Ops.COPY, Ops.CONTIGUOUS, Ops.INDEX) or self.stand_ins.is_slice(u):
+                self.costs[u] = seen[u] = Cost(frozenset({u}))
+                continue
+            if u.op in (Ops.CONST, Ops.SPECIAL, Ops.STORE):
+                self.costs[u] = seen[u] = Cost()
+                continue
+            cost = self.costs[u] = seen[u] = node_cost(u, seen)
+            if u in self.must:
+                seen[u] = Cost(frozenset({u}))
+            if u.op in GroupOp.Movement or u.device is None:
+                continue
+            if too_big(cost):
+                self.must[u] = None
+                self.costs[u] = seen[u] = Cost(frozenset({u}))
+            elif users.get(u, 0) > 1 and ((u.op is Ops.REDUCE and not self.is_tiny(u)) or self.ends_reduce(u)):
+                seen[u] = Cost(frozenset({u}))
+
+    def is_tiny(self, reduce: UOp) -> bool:
+        """Return whether a REDUCE counts as elementwise code."""
+        return reduce not in self.costs[reduce].reduces
+
+    def count_users(self) -> dict[UOp, int]:
+        """Return how many nodes that compute something read each node, seen through views."""
+        users: dict[UOp, int] = {}
+        for u in reversed(self.order):
+            weight = users.get(u, 1) if u.op in GroupOp.Movement else 1
+            for s in dict.fromkeys(u.src):
+                users[s] = users.get(s, 0) + weight
+        return users
+
+    def ends_reduce(self, u: UOp) -> bool:
+        """Return whether a node is the end of a reduction of its own size, so that storing it is the obvious cut."""
+        size = numel(u)
+        return any(numel(r) == size and r.device is not None for r in self.costs[u].reduces if r is not u)
+
+    def fuses(self, reduce: UOp, context: Context) -> bool:
+        """Return whether a REDUCE that one kernel reads under one set of indices runs inside that kernel."""
+        kernel, idxs, gate = context
+        if gate is not None or not all(i.op in (Ops.RANGE, Ops.CONST) for i in idxs):
+            return False
+        used = {i for i in idxs if i.op is Ops.RANGE}
+        rows = prod(tuple(r.src[0].vmax for r in used))
+        if rows > numel(reduce) or rows * reduce_terms(reduce) == 0:
+            return False
+        contraction = is_contraction(reduce)
+        if kernel.contractions or (contraction and kernel.row_reduces):
+            return False
+        if any(r not in kernel.ranges for r in used):
+            # Inside the loop of another reduction it runs once per iteration of everything around that one too.
+            once = kernel.elements == 1 and not kernel.nested
+            if contraction or not once or rows * reduce_terms(reduce) > SMALL_NESTED:
+                return False
+            kernel.nested = True
+            return True
+        if all(r in used for r in kernel.ranges):
+            return True
+        return not contraction and fits_as_row(reduce, rows, kernel.elements)
+
+    def decide(self, u: UOp, found: Collection[Context]) -> bool:
+        """Return whether a value node that is read in the contexts ``found`` is stored."""
+        if u in self.must:
+            return True
+        if not found or u.op in GroupOp.Movement or u.device is None or u in self.gathers:
+            return False
+        if u.op is Ops.REDUCE and not self.is_tiny(u):
+            if len(found) > 1:
+                return True
+            context = next(iter(found))
+            if not self.fuses(u, context):
+                return True
+            context[0].contractions += is_contraction(u)
+            context[0].row_reduces += 1
+            return False
+        if len(found) == 1:
+            return False
+        return self.ends_reduce(u) or worth_storing(u, self.costs[u], len(found))
