@@ -97,7 +97,7 @@ def assert_same(result: Tensor, expected: list[Any], dtype: DType, name: str, in
 def wrapped(dtype: DType, values: list[Any]) -> list[Any]:
     if dtypes.is_float(dtype):
         return round_to(values, dtype).tolist()
-    return [truncate[dtype](v) for v in values]
+    return values if dtype is dtypes.weakint else [truncate[dtype](v) for v in values]
 
 
 Row = tuple[str, Callable[..., Tensor], Callable[..., Any], DType]
@@ -245,6 +245,9 @@ def test_bool_operations() -> None:
         ("where", lambda a, b: a.where(b, ~b), lambda a, b: b if a else not b, dtypes.bool),
         ("divide", lambda a, b: a / b, lambda a, b: np.float64(a) / np.float64(b), dtypes.float32),
         ("abs", lambda a, b: a.abs(), lambda a, b: a, dtypes.bool),
+        ("mod", lambda a, b: a % b, lambda a, b: remainder_down(int(a), int(b)), dtypes.weakint),
+        ("fmod", lambda a, b: a.fmod(b), lambda a, b: remainder_down(int(a), int(b)), dtypes.weakint),
+        ("floordiv", lambda a, b: a // b, lambda a, b: quotient_down(int(a), int(b)), dtypes.weakint),
         ("sum", lambda a, b: a.reshape(-1, 1).sum(1), lambda a, b: int(a), dtypes.int32),
     ]
     check_table(rows, columns, [tensor_of(c, dtypes.bool) for c in columns])

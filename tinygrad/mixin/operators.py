@@ -114,7 +114,8 @@ class OperatorMixin(CreationMixin):
         if rounding_mode not in {None, "trunc", "floor"}:
             raise RuntimeError(f"div: rounding_mode {rounding_mode!r}; expected None, 'trunc' or 'floor'")
         lhs, rhs = self._operands(x, reverse, "div")
-        if rounding_mode is not None and dtypes.is_int(lhs.dtype):
+        if rounding_mode is not None and not dtypes.is_float(lhs.dtype):
+            lhs, rhs = lhs._integer(), rhs._integer()
             return lhs.alu(Ops.CDIV if rounding_mode == "trunc" else Ops.FLOORDIV, rhs)
         floating = least_upper_float(lhs.dtype)
         quotient = lhs.cast(floating).alu(Ops.FDIV, rhs.cast(floating))
@@ -129,15 +130,19 @@ class OperatorMixin(CreationMixin):
         """Remainder with the sign of the divisor, as Python; also ``%``."""
         lhs, rhs = self._operands(x, reverse, "mod")
         if not dtypes.is_float(lhs.dtype):
-            return lhs.alu(Ops.FLOORMOD, rhs)
+            return lhs._integer().alu(Ops.FLOORMOD, rhs._integer())
         return lhs - lhs.div(rhs, rounding_mode="floor") * rhs
 
     def fmod(self, x: Any) -> Self:
         """Remainder with the sign of the dividend, as C."""
         lhs, rhs = self._operands(x, op="fmod")
         if not dtypes.is_float(lhs.dtype):
-            return lhs.alu(Ops.CMOD, rhs)
+            return lhs._integer().alu(Ops.CMOD, rhs._integer())
         return lhs - lhs.div(rhs, rounding_mode="trunc") * rhs
+
+    def _integer(self) -> Self:
+        """Return a bool as an integer: division and remainder are no logical operations."""
+        return self.cast(dtypes.weakint) if self.dtype is dtypes.bool else self
 
     def pow(self, x: Any, reverse: bool = False) -> Self:
         """Power; also ``**``. An integer base stays integer with a non-negative integer exponent; 0**0 is 1.

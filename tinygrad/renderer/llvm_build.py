@@ -184,7 +184,8 @@ class Builder:
             found = self._known[text] = Value(self.name(), dtype, lanes, self._depth)
             place = self._chunks[-1] if self._depth >= self.depth else self._front[self._depth + 1]
             place.append(f"{found.name} = {text}")
-        return found
+        # LLVM's types know no sign, and a bool in memory is a byte: equal instructions may stand for different dtypes.
+        return found if found.dtype is dtype else found._replace(dtype=dtype)
 
     def call(self, result: DType, lanes: int, function: str, *operands: str) -> Value:
         """Emit a pure call of an intrinsic; operands are written with their types."""
