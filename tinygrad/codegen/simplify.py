@@ -19,9 +19,10 @@ from tinygrad.uop.ops import UOp
 
 def rebuild(sink: UOp, replaced: dict[UOp, UOp]) -> UOp:
     """Replace nodes by the map, everywhere, in one walk (replacements are final)."""
-    new: dict[UOp, UOp] = dict(replaced)
+    new: dict[UOp, UOp] = {}
     for u in sink.toposort():
-        if u in new:
+        if u in replaced:
+            new[u] = replaced[u]
             continue
         src = tuple([new[s] for s in u.src])
         new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)

@@ -44,15 +44,23 @@ class _Loops:
         self._close()
         self._deepest: dict[int, UOp | None] = {0: None}
 
+    def _inside(self, bits: int) -> list[UOp]:
+        """Return the loops of a bit set."""
+        found = []
+        while bits:
+            low = bits & -bits
+            found.append(self.ranges[low.bit_length() - 1])
+            bits ^= low
+        return found
+
     def _close(self) -> None:
         changed = True
         while changed:
             changed = False
             for r in self.ranges:
                 total = self.above[r]
-                for other in self.ranges:
-                    if total & self.bit[other]:
-                        total |= self.above[other]
+                for other in self._inside(total):
+                    total |= self.above[other]
                 if total & self.bit[r]:
                     raise RuntimeError(f"linearize: loop {r.arg} would have to run inside itself")
                 if total != self.above[r]:
@@ -64,7 +72,7 @@ class _Loops:
         bits = self.mask[u]
         if bits in self._deepest:
             return self._deepest[bits]
-        inside = [r for r in self.ranges if bits & self.bit[r]]
+        inside = self._inside(bits)
         inner = max(inside, key=lambda r: self.above[r].bit_count())
         if bits & ~(self.above[inner] | self.bit[inner]):
             raise RuntimeError(f"linearize: {u.op} is inside loops that do not nest: {[r.arg for r in inside]}")
@@ -73,8 +81,7 @@ class _Loops:
 
     def parent(self, r: UOp) -> UOp | None:
         """Return the loop right around ``r``."""
-        around = [other for other in self.ranges if self.above[r] & self.bit[other]]
-        return max(around, key=lambda other: self.above[other].bit_count(), default=None)
+        return max(self._inside(self.above[r]), key=lambda other: self.above[other].bit_count(), default=None)
 
 
 def _numbers(sink: UOp, order: Iterable[UOp], nodes: list[UOp]) -> dict[UOp, int]:

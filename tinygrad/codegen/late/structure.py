@@ -28,6 +28,14 @@ def is_memory(u: UOp) -> bool:
     return base.op is Ops.BUFFER or (base.op is Ops.PARAM and base.arg.addrspace is not AddrSpace.ALU)
 
 
+def set_bits(bits: int) -> Iterator[int]:
+    """Yield the positions of the set bits."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
 class Structure:
     """Ranges, loops and lowered values of one kernel.
 
@@ -85,7 +93,7 @@ class Structure:
         """Return the positions of the set bits."""
         found = self._bits.get(mask)
         if found is None:
-            found = self._bits[mask] = tuple(i for i in range(len(self.ranges)) if mask >> i & 1)
+            found = self._bits[mask] = tuple(set_bits(mask))
         return found
 
     def copies(self, u: UOp) -> Combo:
@@ -139,7 +147,7 @@ class Structure:
                     depth[r] = 1 + (depth.get(above, 0) if above is not None else 0)
                 above = r
 
-        for u in self.nodes:
+        for u in reversed(self.nodes):  # a nest inside another one needs that one's loops first
             if u.op is Ops.END:
                 nest([r for r in u.src[1:] if self.is_loop(r)], self.mask[u] & self.loop_bits)
         for u in reversed(self.nodes):  # a REDUCE inside another one needs that one's loops first

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from tinygrad.codegen.late.affine import affine
-from tinygrad.codegen.late.structure import is_memory
+from tinygrad.codegen.late.structure import is_memory, set_bits
 from tinygrad.dtype import dtypes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -68,6 +68,11 @@ class Kernel:
         self.ends = [u for u in self.nodes if u.op is Ops.END]
         self._sets: dict[int, frozenset[UOp]] = {}
         targets = {u.src[0] for u in self.nodes if u.op is Ops.STORE}
+        # Kernels may have hundreds of loops side by side: what is asked per range must not look at all nodes.
+        self.inside: dict[UOp, list[UOp]] = {r: [] for r in ranges}
+        for u in self.nodes:
+            for r in self.open(u):
+                self.inside[r].append(u)
         self.accesses = [self._access(u, u in targets) for u in self.nodes if u.op is Ops.INDEX and is_memory(u.src[0])]
 
     def open(self, u: UOp) -> frozenset[UOp]:
@@ -75,7 +80,7 @@ class Kernel:
         bits = self.mask[u]
         found = self._sets.get(bits)
         if found is None:
-            found = self._sets[bits] = frozenset(r for r, i in self.bit.items() if bits >> i & 1)
+            found = self._sets[bits] = frozenset(self.ranges[i] for i in set_bits(bits))
         return found
 
     def _access(self, u: UOp, is_store: bool) -> Access:
@@ -112,13 +117,8 @@ class Kernel:
     def lanes(self, r: UOp, vector_bytes: int) -> int:
         """Return the natural lane count along ``r``: a full vector of the widest value that depends on it."""
         widest = 1
-        for u in self.nodes:
-            if (
-                u.dtype.itemsize > widest
-                and u.dtype not in dtypes.weaks
-                and u.op is not Ops.PARAM
-                and r in self.open(u)
-            ):
+        for u in self.inside[r]:
+            if u.dtype.itemsize > widest and u.dtype not in dtypes.weaks and u.op is not Ops.PARAM:
                 widest = u.dtype.itemsize
         return max(2, min(64, vector_bytes // widest))
 
@@ -150,16 +150,17 @@ class Kernel:
         lanes = self.lanes(r, vector_bytes)
         per_lane = -(-size // lanes) / size  # vectors per element, partly filled ones included
         saved = 0.0
-        for u in self.nodes:
+        for u in self.inside[r]:
             c = self.cost(u)
-            if c and r in self.open(u):
+            if c:
                 saved += c * (1 - per_lane) * self.iterations(u)
-            if u.op is Ops.REDUCE and r in u.src[1:]:
+            if u.op is Ops.REDUCE:
+                saved += self.iterations(u.src[0]) * (1 - per_lane)
+        for u in self.reduces:
+            if r in u.src[1:]:
                 outer = self.iterations(u)
                 inner = self.iterations(u.src[0]) if r in self.open(u.src[0]) else outer * size
                 saved += inner * (1 - per_lane) - outer * 2 * lanes.bit_length()
-            elif u.op is Ops.REDUCE and r in self.open(u):
-                saved += self.iterations(u.src[0]) * (1 - per_lane)
         for a in self.accesses:
             if r not in a.ranges:
                 continue

@@ -23,6 +23,7 @@ from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
+MAX_FIRST = 16  # ranges from which the choice of lanes is tried to start
 CHAINS = 4  # vectors in flight per loop: hides the latency of an addition or a load
 LONG_EXPRESSION = 24  # instructions per element from which one vector at a time keeps the machine busy
 
@@ -36,13 +37,15 @@ def choose_lanes(schedule: Schedule, kernel: Kernel) -> list[UOp]:
             if saved > 0:
                 saves[r] = saved
     ordered = sorted(saves, key=lambda r: -saves[r])
+    meets = schedule.meets
     best: list[UOp] = []
     best_total = 0.0
-    for first in ordered:
-        chosen = [first]
+    for first in ordered[:MAX_FIRST]:
+        chosen, taken = [first], meets[schedule.original[first]]
         for r in ordered:
-            if r is not first and not any(schedule.meet(r, other) for other in chosen):
+            if r is not first and not taken >> schedule.original[r] & 1:
                 chosen.append(r)
+                taken |= meets[schedule.original[r]]
         total = sum(saves[r] for r in chosen)
         if total > best_total:
             best, best_total = chosen, total
@@ -78,4 +81,4 @@ def optimize_loops(schedule: Schedule, kernel: Kernel) -> None:
 
 def _instructions(kernel: Kernel, r: UOp) -> int:
     """Return the instructions in the body of the loop over ``r``."""
-    return sum(kernel.cost(u) for u in kernel.nodes if r in kernel.open(u))
+    return sum(kernel.cost(u) for u in kernel.inside[r])

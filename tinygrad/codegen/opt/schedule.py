@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tinygrad.codegen.late.structure import is_memory
+from tinygrad.codegen.late.structure import is_memory, set_bits
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
 from tinygrad.codegen.simplify import rebuild
 from tinygrad.dtype import dtypes
@@ -87,6 +87,11 @@ class Schedule:
         for u in self.nodes:
             if u.ended_ranges:
                 self.bodies.add(self.mask[u.src[0]] | sum(1 << self.original[r] for r in u.ended_ranges))
+        # For each original range, the ranges that some value depends on together with it.
+        self.meets = [0] * len(ranges)
+        for body in self.bodies:
+            for i in set_bits(body):
+                self.meets[i] |= body
         self.dont_use_locals = sink.arg.dont_use_locals
 
     def _masks(self) -> dict[UOp, int]:
@@ -204,9 +209,8 @@ class Schedule:
 
     def meet(self, a: UOp, b: UOp) -> bool:
         """Whether some value depends on both ranges, or is computed over one while it depends on the other."""
-        bits_a = sum(1 << self.original[r] for r in self.origins[a])
-        bits_b = sum(1 << self.original[r] for r in self.origins[b])
-        return any(m & bits_a and m & bits_b for m in self.bodies)
+        bits = sum(1 << self.original[r] for r in self.origins[b])
+        return any(self.meets[self.original[r]] & bits for r in self.origins[a])
 
     def _split(self, opt: Opt) -> None:
         position = self._axis(opt)
