@@ -88,6 +88,47 @@ def buffer_under(u: UOp) -> UOp | None:
     return u if u.op is Ops.BUFFER else None
 
 
+def writes_through(u: UOp) -> bool:
+    """Whether a write to ``u`` is a write to what it is a view of.
+
+    Not if the view shows an element several times (EXPAND) or elements of its own (PAD), or if it shows a constant: there, a
+    tensor that is written to gets storage of its own.
+    """
+    base, pads = u, False
+    while is_view_node(base):
+        if base.op is Ops.EXPAND and base.shape != base.src[0].shape:
+            return False
+        pads = pads or base.op is Ops.PAD
+        base = base.src[0]
+    return base.device is not None and not (pads and _shows_padding(u))
+
+
+def _shows_padding(u: UOp) -> bool:
+    """Whether a view shows elements that a PAD has added; slices with a step pad, and cut the padding off again."""
+    from tinygrad.uop.movement import apply_movement_op, pad_valid
+
+    idxs = tuple(UOp.range(n, i) for i, n in enumerate(u.shape))
+    while is_view_node(u):
+        if u.op in GroupOp.Movement:
+            shape, marg = u.src[0].shape, u.marg
+            idxs = apply_movement_op(u.op, shape, marg, idxs)
+            if u.op is Ops.PAD and pad_valid(shape, marg, idxs) is not None:
+                return True
+        u = u.src[0]
+    return False
+
+
+def is_shared_value(u: UOp) -> bool:
+    """Whether ``u`` is a view of a value without storage that several tensors show, so that nobody owns the elements.
+
+    Equal expressions are one node: ``a = x + 1; b = x + 1`` are two tensors, and ``a[0]`` is a view of both.
+    """
+    base = storage_under(u)
+    if base is u or buffer_under(u) is not None:
+        return False
+    return sum(tensor.uop is base for tensor in live_tensors()) > 1
+
+
 def rebase(u: UOp, old: UOp, new: UOp) -> UOp:
     """Return the view ``u`` of ``old`` as a view of ``new``."""
     chain: list[UOp] = []

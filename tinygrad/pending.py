@@ -74,10 +74,9 @@ def _is_stale(root: UOp, final: dict[UOp, UOp], stale: dict[UOp, bool]) -> bool:
         if u.op is Ops.BUFFER:
             stale[u] = u in final
         elif u.op is Ops.STORE:
-            # The storage under a target is not read: what counts is the value written into it.
-            stale[u] = any(stale.get(s, False) for s in u.src[1:])
-        elif u.op is Ops.AFTER and u.without_after not in final:
-            stale[u] = any(stale.get(s, False) for s in u.src[1:])
+            # The storage under a target is not read: what counts is the value written into it, and where.
+            where = u.src[0].src[1:] if u.src[0].op is Ops.INDEX else ()
+            stale[u] = any(stale.get(s, False) for s in (*where, *u.src[1:]))
         else:
             stale[u] = any(stale.get(s, False) for s in u.src)
     return stale[root]

@@ -31,12 +31,14 @@ from tinygrad.live import (
     all_tensors,
     apply_map_to_tensors,
     buffer_under,
+    is_shared_value,
     live_tensors,
     new_storage,
     noticed,
     register,
     storage_under,
     write_view,
+    writes_through,
 )
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.mixin.hooks import same_shape
@@ -465,7 +467,11 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         if str(self.device).startswith("DISK"):
             return self._write_to_disk(value)
         view, node = self.uop, value.uop
-        if buffer_under(view) is not None or storage_under(view) is not view:
+        if writes_through(view) and (buffer_under(view) is not None or storage_under(view) is not view):
+            if is_shared_value(view):
+                raise RuntimeError(error_text("assign", "a view of a value that has no storage yet, and that is equal to "
+                                              "the value of another tensor: it is not clear whose elements to write",
+                                              {"self": self}, hint="realize() the tensor before taking the view"))  # fmt: skip
             write_view(view, node)
         elif node.device is None or buffer_under(node) is not None or node.dtype in dtypes.weaks:
             self.uop = new_storage(node, self.device)
@@ -579,7 +585,11 @@ def _add_in_place_operators() -> None:
         operator = getattr(Tensor, f"__{name}__")
 
         def run(self: Tensor, x: Any) -> Tensor:
-            return self.assign(operator(self, x))
+            result = operator(self, x)
+            if is_shared_value(self.uop):  # in ``a[0] += 1`` the result is assigned to ``a[0]`` next
+                self.uop = self._written_value(result, f"i{name}").uop
+                return self
+            return self.assign(result)
 
         run.__name__, run.__qualname__ = f"__i{name}__", f"Tensor.__i{name}__"
         run.__doc__ = f"``assign`` of ``__{name}__``."

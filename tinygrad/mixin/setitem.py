@@ -38,8 +38,9 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
         )
     if _is_plain_mask(x, indices) and _fills_mask(x, indices, v):
         kept = indices.reshape((*indices.shape, *(1,) * (x.ndim - indices.ndim)))
-        _refuse_other_uses(x, v)
-        x.assign(kept.where(_value(x, v, None), x))
+        value = _value(x, v, None)
+        _refuse_other_uses(x, v, value)
+        x.assign(kept.where(value, x))
         return
     found = x._selection(indices)
     shape = _result_shape(x, found)
@@ -58,14 +59,16 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
         return
     if 0 in shape:
         return
-    _refuse_other_uses(x, v)
+    _refuse_other_uses(x, v, value)
     _give_storage(x)
     if found.arrays:
         _write_positions(x, flat_positions(x, found, shape), value.uop)
     else:
         from tinygrad.live import write_view
 
-        write_view(x._select(found).uop, value.uop)
+        view = x._select(found).uop
+        if value.uop is not view:  # ``x[i] += 1`` has written through the view already, and assigns the view to itself
+            write_view(view, value.uop)
 
 
 def _is_plain_mask(x: Any, indices: Any) -> bool:
@@ -155,9 +158,9 @@ def flat_positions(x: Any, found: Selection, shape: tuple[Any, ...]) -> UOp:
 
 def _give_storage(x: Tensor) -> None:
     """Give a value without storage some of its own, so that it can be written to; no other tensor is affected."""
-    from tinygrad.live import buffer_under, new_storage, storage_under
+    from tinygrad.live import buffer_under, new_storage, storage_under, writes_through
 
-    if buffer_under(x.uop) is None and storage_under(x.uop) is x.uop:
+    if not writes_through(x.uop) or (buffer_under(x.uop) is None and storage_under(x.uop) is x.uop):
         x.uop = new_storage(x.uop, x.device)
 
 
@@ -175,19 +178,20 @@ def _write_positions(x: Tensor, positions: UOp, value: UOp) -> None:
         point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
 
 
-def _refuse_other_uses(x: Tensor, v: Any) -> None:
-    """Raise if a live tensor other than x and the value computes something from the storage of x."""
-    from tinygrad.live import buffer_under, live_tensors, storage_under
+def _refuse_other_uses(x: Tensor, *written: Any) -> None:
+    """Raise if a live tensor other than x and the written value computes something from the storage of x."""
+    from tinygrad.live import buffer_under, live_tensors, storage_under, writes_through
 
     buffer, base = buffer_under(x.uop), storage_under(x.uop)
-    if buffer is None:
+    if buffer is None or not writes_through(x.uop):
         return
     seen: set[UOp] = set()
+    values = {v.uop for v in written if hasattr(v, "uop")}
     for other in live_tensors():
         u = other.uop
-        if other is x or other is v or buffer_under(u) is buffer or not u.ops_below >> base.op & 1:
+        if other is x or u in values or buffer_under(u) is buffer or not u.ops_below >> base.op & 1:
             continue
-        if storage_under(u).op is Ops.BUFFER or u is getattr(v, "uop", None):
+        if storage_under(u).op is Ops.BUFFER:
             continue
         stack = [u]
         while stack:

@@ -59,8 +59,13 @@ def _result(root: UOp, builder: Rangeify) -> UOp | None:
     return made
 
 
-def build_kernels(sink: UOp) -> tuple[Rangeify, list[Kernel]]:
-    """Return the kernels of a prepared graph, unordered; values that in-place writes would spoil are stored first."""
+def build_kernels(sink: UOp, states: dict[UOp, UOp]) -> tuple[Rangeify, list[Kernel]]:
+    """Return the kernels of a prepared graph, unordered; values that in-place writes would spoil are stored first.
+
+    Args:
+        sink: The graph.
+        states: Storage after writes, as the nodes that it is in the graph (the values); kept up to date.
+    """
     while True:
         builder = Rangeify(sink)
         kernels, leaves = builder.build(), builder.stand_ins.leaves
@@ -69,13 +74,16 @@ def build_kernels(sink: UOp) -> tuple[Rangeify, list[Kernel]]:
             for k in kernels
             if k.kind == "compute" and k.writes[0].op is Ops.STORE and in_place_hazard(k, leaves)
         }
-        states = overwritten_states(kernels, leaves)
-        if not stores and not states:
+        spoiled = overwritten_states(kernels, leaves)
+        if not stores and not spoiled:
             return builder, kernels
-        changed = Snapshots(stores, states).apply(sink)
+        snapshots = Snapshots(stores, spoiled)
+        changed = snapshots.apply(sink)
         if changed is sink:
             return builder, kernels
         sink = changed
+        for state, node in states.items():
+            states[state] = snapshots.kept.get(node, node)
 
 
 def _is_written(u: UOp) -> bool:
@@ -88,7 +96,7 @@ def make_plan(sink: UOp) -> Plan:
 
     states = {u: u for u in sink.toposort(enter_calls=False) if _is_written(u)}
     graph = run_stage("schedule", run_stage("function", sink), passes=lambda g: prepare(g, states))
-    builder, kernels = build_kernels(graph)
+    builder, kernels = build_kernels(graph, states)
     leaves = builder.stand_ins.leaves
     kernels = merge_siblings(kernels, leaves)
     kernels = pack_operands(kernels, leaves, builder.stand_ins.slots)
