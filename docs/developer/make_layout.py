@@ -55,7 +55,8 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "Graph and rewriting: `uop/`",
         "The one data structure, the engine that rewrites it, and the algebra of indices.",
         [
-            "uop/__init__.py", "uop/ops.py", "uop/records.py", "uop/infer.py", "uop/alu.py", "uop/upat.py",
+            "uop/__init__.py", "uop/ops.py", "uop/derived.py", "uop/storage.py", "uop/variables.py", "uop/kernels.py",
+            "uop/walking.py", "uop/records.py", "uop/infer.py", "uop/alu.py", "uop/upat.py",
             "uop/matcher.py", "uop/matchcode.py", "uop/rewrite.py", "uop/tracing.py", "uop/symbolic.py", "uop/divmod.py",
             "uop/validity.py", "uop/bounds.py", "uop/spec.py", "uop",
         ],

@@ -194,3 +194,10 @@ def exec_alu(op: Ops, dtype: DType, operands: Sequence[Any], truncate_output: bo
     # ConstFloat has an equality of its own (NaN equals NaN); arithmetic wants that of float.
     value = python_alu[op](*(float(x) if type(x) is ConstFloat else x for x in operands))
     return truncate[dtype](value) if truncate_output and dtype is not dtypes.void else value
+
+
+def identity_element(op: Ops, dtype: DType) -> Any:
+    """Return the neutral value of a reduction: 0, 1 or the smallest value of the dtype."""
+    if op is Ops.MAX and dtype in dtypes.fp8s:
+        return dtype.const(truncate[dtype](-1e30))  # three of the four kinds have no infinity
+    return dtype.const({Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtype.min}[op])

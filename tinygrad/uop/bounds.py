@@ -3,9 +3,8 @@
 In:   a node.
 Out:  ``vmin_vmax(node)``: two Python values between which every value of the node lies, given the bounds that Variables
       and RANGEs declare. Exact for sums, products, divisions and comparisons of independent operands; the limits of the
-            dtype
-      where nothing better is known. A float has no bounds (it may be NaN) unless it is a constant or made from an
-            integer.
+      dtype where nothing better is known. A float has no bounds (it may be NaN) unless it is a constant or made from an
+      integer.
 """
 
 from __future__ import annotations

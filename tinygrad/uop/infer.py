@@ -140,6 +140,21 @@ def broadcast_shape(*shapes: Shape) -> Shape:
     return tuple(out)
 
 
+def broadcast_axes(src_shape: Shape, out_shape: Shape) -> tuple[int, ...]:
+    """Return the axes of ``out_shape`` along which a value of ``src_shape`` was broadcast.
+
+    Raises:
+        RuntimeError: ``out_shape`` has fewer dimensions.
+    """
+    extra = len(out_shape) - len(src_shape)
+    if extra < 0:
+        raise RuntimeError(f"broadcast_axes: {src_shape} has more dimensions than {out_shape}")
+    differs = (
+        i + extra for i, s in enumerate(src_shape) if s is not out_shape[i + extra] and s != out_shape[i + extra]
+    )
+    return (*range(extra), *differs)
+
+
 def _no_broadcast(shapes: tuple[Shape, ...], size: Any, other: Any) -> ShapeError:
     from tinygrad.uop.sint import bind_mismatch
 

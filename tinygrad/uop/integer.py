@@ -7,27 +7,24 @@ Out:  numbers and nodes; None where nothing is known for sure.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes
+from tinygrad.mixin.hooks import Hooks
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 
-class IntegerMethods:
+class IntegerMethods(Hooks):
     """Integer methods of UOp."""
 
     __slots__ = ()
 
-    @property
-    def _node(self) -> UOp:
-        return cast("UOp", self)
-
     def overflows(self, dtype: DType) -> bool:
         """Whether the bounds exceed those of ``dtype``."""
-        u = self._node
+        u = self._uop
         return bool(u.vmin < dtype.min or u.vmax > dtype.max)
 
     def const_factor(self) -> int:
@@ -40,7 +37,7 @@ class IntegerMethods:
         """
         from tinygrad.uop.affine import linear
 
-        u = self._node
+        u = self._uop
         if not dtypes.is_int(u.dtype):
             return 1
         if u.op is Ops.CONST:
@@ -52,7 +49,7 @@ class IntegerMethods:
         """Return the exact quotient by ``v``, or None if v is not known to divide every value."""
         from tinygrad.uop.affine import build, linear
 
-        u = self._node
+        u = self._uop
         if v == 1:
             return u
         if u.dtype is not dtypes.weakint or v == 0:
@@ -67,7 +64,7 @@ class IntegerMethods:
         from tinygrad.uop.affine import build
         from tinygrad.uop.divmod import split_by
 
-        u = self._node
+        u = self._uop
         if isinstance(v, int) or v.op is Ops.CONST:
             return u.divides(v if isinstance(v, int) else v.arg)
         if u is v:
@@ -84,38 +81,38 @@ class IntegerMethods:
 
     def pop_const(self, op: Ops = Ops.ADD) -> tuple[UOp, Any]:
         """Return (node without its constant, constant) of ``x op constant``; the neutral value if there is none."""
-        from tinygrad.uop.ops import identity_element
+        from tinygrad.uop.alu import identity_element
 
-        u = self._node
+        u = self._uop
         if u.op is op and u.src[1].op is Ops.CONST:
             return u.src[0], u.src[1].arg
         return u, identity_element(op, u.dtype)
 
     def vconst_like(self, v: Any) -> UOp:
         """Return a constant of this node's dtype and shape."""
-        return self._node.const_like(v)
+        return self._uop.const_like(v)
 
     @property
     def tuplize(self) -> tuple[Any, ...]:
         """A tuple by which nodes can be sorted, the same in every process."""
-        u = self._node
+        u = self._uop
         return int(u.op), u.dtype._order, u.key
 
     def pyrender(self) -> str:
         """Return Python statements that rebuild the graph, the root as ``ast``."""
         from tinygrad.uop.render import pyrender
 
-        return pyrender(self._node)
+        return pyrender(self._uop)
 
     def argstr(self) -> str:
         """Return the argument as short text."""
         from tinygrad.uop.render import argstr
 
-        return argstr(self._node)
+        return argstr(self._uop)
 
     def tagstr(self) -> str:
         """Return the tag as text; empty if there is none."""
-        return "" if self._node.tag is None else repr(self._node.tag)
+        return "" if self._uop.tag is None else repr(self._uop.tag)
 
 
 def _multiple(t: UOp) -> int:

@@ -7,28 +7,25 @@ Why:  interning gives common sub-expressions for free and lets every derived pro
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import operator
-import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from tinygrad.dtype import AddrSpace, DType, DTypeLike, Invalid, dtypes, strong_dtype, to_dtype, truncate
+from tinygrad.dtype import AddrSpace, DType, DTypeLike, Invalid, dtypes, strong_dtype, to_dtype
 from tinygrad.errors import ArgumentError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.rand import RandMixin
 from tinygrad.uop import AxisType, GroupOp, Ops
-from tinygrad.uop.infer import broadcast_shape, device_from_uop, dtype_from_uop, shape_from_uop
+from tinygrad.uop.derived import DerivedProperties
+from tinygrad.uop.infer import broadcast_axes, broadcast_shape, dtype_from_uop
 from tinygrad.uop.integer import IntegerMethods
+from tinygrad.uop.kernels import KernelMethods, effect_of
 from tinygrad.uop.records import CallInfo, KernelInfo, ParamArg, ProgramInfo
 from tinygrad.uop.sint import (
-    bound_value,
     resolve,
     sint,
     sint_simplify,
     sint_to_uop,
-    size_text,
     smax,
     smin,
     srender,
@@ -36,9 +33,9 @@ from tinygrad.uop.sint import (
     sym_infer,
     to_max_shape,
 )
-
-if TYPE_CHECKING:
-    from tinygrad.device import Buffer
+from tinygrad.uop.storage import StorageMethods, buffers
+from tinygrad.uop.variables import VariableMethods
+from tinygrad.uop.walking import WalkMethods, consumer_map_from_toposort
 
 
 class _NodeRef(weakref.ref["UOp"]):
@@ -57,33 +54,12 @@ def _forget(ref: _NodeRef) -> None:
         _interned.pop(ref.key, None)
 
 
-buffers: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
-_buffer_lock = threading.RLock()
-_unique_slots = itertools.count()
-
 MovementArg: TypeAlias = tuple[Any, ...]
-Derived = TypeVar("Derived")
 
 
-def derive(u: UOp, slot: str, rule: Callable[[UOp], Derived]) -> Derived:
-    """Compute a cached property of ``u`` and of every source that lacks it, sources first, without recursion."""
-    stack = [u]
-    while stack:
-        node = stack[-1]
-        if hasattr(node, slot):
-            stack.pop()
-            continue
-        missing = [s for s in node.src if not hasattr(s, slot)]
-        if missing:
-            stack.extend(missing)
-            continue
-        setattr(node, slot, rule(node))
-        stack.pop()
-    derived: Derived = getattr(u, slot)
-    return derived
-
-
-class UOp(IntegerMethods, RandMixin):
+class UOp(
+    DerivedProperties, KernelMethods, StorageMethods, VariableMethods, WalkMethods, IntegerMethods, RandMixin
+):  # fmt: skip
     """A node: ``op`` applied to ``src`` with the parameter ``arg``, giving a value of type ``dtype``.
 
     ``tag`` is a free mark that makes otherwise equal nodes different. ``==`` is identity; ``!=`` builds a CMPNE node.
@@ -98,15 +74,8 @@ class UOp(IntegerMethods, RandMixin):
     src: tuple[UOp, ...]
     arg: Any
     tag: Any
-    # Derived on first use and kept on the node: these attributes are missing until then.
-    _bounds: tuple[Any, Any]
-    _device_: str | tuple[str, ...] | None
-    _footprint: int
-    _key: bytes
-    _ops_below: int
-    _ranges: dict[UOp, None]
+    # Missing until they are first asked for, like the slots of DerivedProperties.
     _rewrites: dict[int, UOp | None]
-    _shape_: tuple[sint, ...] | None
     _simplified: UOp
 
     def __new__(
@@ -171,24 +140,6 @@ class UOp(IntegerMethods, RandMixin):
 
     def __float__(self) -> float:
         return float(self._number(dtypes.weakfloat))
-
-    def _number(self, kind: DType) -> Any:
-        if dtypes.is_float(self.dtype) != dtypes.is_float(kind) or (kind == dtypes.bool) != (self.dtype == dtypes.bool):
-            raise AssertionError(
-                f"a node of dtype {self.dtype.full_name} is no {kind.name.removeprefix('weak')}: {self.size_text()}"
-            )
-        simple = self.simplify()
-        if simple.op is Ops.CONST:
-            return simple.arg
-        if simple.vmin == simple.vmax:
-            return simple.vmin
-        raise ValueError(
-            error_text(
-                "int" if kind is not dtypes.bool else "bool",
-                f"eval failed to be a single number, range is {simple.vmin} to {simple.vmax} in {self.render()}",
-                hint="a symbolic size has a value only when a kernel runs; make the program independent of it",
-            )
-        )
 
     # ---- hooks of the mixins
 
@@ -340,112 +291,7 @@ class UOp(IntegerMethods, RandMixin):
             return self.index(*(sint_to_uop(i) for i in items))
         return super().__getitem__(idx)
 
-    # ---- derived properties
-
-    @property
-    def _shape(self) -> tuple[sint, ...] | None:
-        try:
-            return self._shape_
-        except AttributeError:
-            return derive(self, "_shape_", shape_from_uop)
-
-    @property
-    def shape(self) -> tuple[sint, ...]:
-        """Sizes of the value.
-
-        Raises:
-            RuntimeError: The node has no value (SINK, STORE lists, ...).
-        """
-        shape = self._shape
-        if shape is None:
-            raise RuntimeError(f"{self.op} has no shape")
-        return shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def max_shape(self) -> tuple[int, ...]:
-        """Shape with symbolic sizes replaced by their maximum."""
-        return to_max_shape(self.shape)
-
-    @property
-    def device(self) -> str | tuple[str, ...] | None:
-        """Where the value lives; None for constants and index arithmetic."""
-        return self._device
-
-    @property
-    def _device(self) -> str | tuple[str, ...] | None:
-        try:
-            return self._device_
-        except AttributeError:
-            return derive(self, "_device_", device_from_uop)
-
-    @property
-    def ops_below(self) -> int:
-        """Bit set (bit number = op value) of the ops that occur in this graph, itself included."""
-        try:
-            return self._ops_below
-        except AttributeError:
-            return derive(self, "_ops_below", _ops_below)
-
-    @property
-    def footprint(self) -> int:
-        """Bit set of the nodes of this graph, each hashed to one bit: a node whose bit is missing is not in it."""
-        try:
-            return self._footprint
-        except AttributeError:
-            return derive(self, "_footprint", _footprint)
-
-    @property
-    def footprint_bit(self) -> int:
-        """The bit that stands for this node in the footprint of graphs."""
-        return 1 << (hash(self) & 2047)
-
-    @property
-    def ranges(self) -> dict[UOp, None]:
-        """RANGEs that are still open at this node, in a stable order."""
-        try:
-            return self._ranges
-        except AttributeError:
-            return derive(self, "_ranges", _open_ranges)
-
-    @property
-    def ended_ranges(self) -> tuple[UOp, ...]:
-        """RANGEs that this node closes."""
-        return self.src[1:] if self.op is Ops.END or (self.op is Ops.REDUCE and len(self.src) > 1) else ()
-
-    @property
-    def key(self) -> bytes:
-        """SHA-256 of op, dtype, arg and sources (not tag), the same in every process."""
-        try:
-            return self._key
-        except AttributeError:
-            return derive(self, "_key", _structural_key)
-
-    @property
-    def vmin(self) -> Any:
-        """Lower bound of the value."""
-        try:
-            return self._bounds[0]
-        except AttributeError:
-            return vmin_vmax(self)[0]
-
-    @property
-    def vmax(self) -> Any:
-        """Upper bound of the value."""
-        try:
-            return self._bounds[1]
-        except AttributeError:
-            return vmin_vmax(self)[1]
-
-    @property
-    def addrspace(self) -> AddrSpace | None:
-        """Memory space of a BUFFER, PARAM or what indexes it."""
-        base = self.buf_uop_or_none
-        return None if base is None else base.arg.addrspace
+    # ---- what lies below
 
     @property
     def base(self) -> UOp:
@@ -456,26 +302,6 @@ class UOp(IntegerMethods, RandMixin):
         return u
 
     @property
-    def buf_uop_or_none(self) -> UOp | None:
-        """The BUFFER or PARAM that this node reads or views, if it is a view of one."""
-        u = self
-        while u.op in GroupOp.Movement or u.op in (Ops.AFTER, Ops.INDEX, Ops.DETACH, Ops.BITCAST, Ops.LOAD):
-            u = u.src[0]
-        return u if u.op is Ops.BUFFER or u.op is Ops.PARAM else None
-
-    @property
-    def buf_uop(self) -> UOp:
-        """The BUFFER or PARAM under this node.
-
-        Raises:
-            AssertionError: There is none.
-        """
-        found = self.buf_uop_or_none
-        if found is None:
-            raise AssertionError(f"must be BUFFER or a view of one, got {self.op}")
-        return found
-
-    @property
     def without_after(self) -> UOp:
         """The storage under a chain of AFTER nodes."""
         u = self
@@ -483,91 +309,12 @@ class UOp(IntegerMethods, RandMixin):
             u = u.src[0]
         return u
 
-    def has_buffer_identity(self, after_ok: bool = False) -> bool:
-        """Return whether this is a BUFFER or PARAM seen through RESHAPEs only."""
-        u = self
-        while u.op is Ops.RESHAPE or (after_ok and u.op is Ops.AFTER):
-            u = u.src[0]
-        return u.op is Ops.BUFFER or u.op is Ops.PARAM
-
-    @property
-    def buffer(self) -> Buffer:
-        """The storage behind a BUFFER (made, not yet allocated, on first use) or behind a contiguous view of one.
-
-        Raises:
-            AssertionError: The node is no view of a BUFFER.
-            RuntimeError: The view is not contiguous.
-        """
-        from tinygrad.uop.views import buffer_of
-
-        return buffer_of(self)
-
-    @property
-    def realized(self) -> Buffer | None:
-        """The storage if it exists and is allocated, else None."""
-        u = self.base
-        if u.op is not Ops.BUFFER:
-            return None
-        found = buffers.get(u)
-        if found is None or not found.is_allocated():
-            return None
-        return found if u is self else self.buffer
-
-    @property
-    def is_realized(self) -> bool:
-        """Whether the base of this view has allocated storage."""
-        found = buffers.get(self.base)
-        return found is not None and found.is_allocated()
-
-    @property
-    def is_virtual(self) -> bool:
-        """Whether the value can never own storage: no device, or a weak dtype."""
-        return self.device is None or self.dtype in dtypes.weaks
-
     # ---- constants and variables
-
-    @property
-    def val(self) -> Any:
-        """The Python value of a constant."""
-        if self.op is not Ops.CONST:
-            raise AssertionError(f"val: expected a CONST, got {self.op}")
-        return self.arg
 
     @property
     def is_invalid(self) -> bool:
         """Whether this is the constant that marks an undefined value."""
         return self.op is Ops.CONST and self.arg is Invalid
-
-    @staticmethod
-    def invalid(dtype: DType = dtypes.weakint) -> UOp:
-        """Return the constant that marks an undefined value."""
-        return UOp(Ops.CONST, dtype, (), Invalid)
-
-    @staticmethod
-    def variable(
-        name: str,
-        min_val: Any = None,
-        max_val: Any = None,
-        dtype: DType = dtypes.weakint,
-        multiple_of: int = 1,
-        param: bool = False,
-    ) -> UOp:
-        """Return a symbolic scalar with inclusive bounds; without bounds it is a wildcard of patterns.
-
-        Equal arguments give the identical object.
-        """
-        plain = (int, float, UOp)
-        if any(b is not None and not isinstance(b, plain) and not hasattr(b, "__index__") for b in (min_val, max_val)):
-            raise TypeError(
-                error_text("Variable", f"bounds {shown(min_val)} to {shown(max_val)} of {name!r} are no ints")
-            )
-        if (min_val is None) != (max_val is None) or (min_val is not None and min_val > max_val):
-            raise ValueError(
-                error_text("Variable", f"bounds {min_val} to {max_val} of {name!r} make no interval", rule="min <= max")
-            )
-        limits = None if min_val is None else (min_val, max_val)
-        arg = ParamArg(-1, dtype, (), None, name, limits, multiple_of, AddrSpace.ALU)
-        return UOp(Ops.PARAM, dtype, (), arg)
 
     @property
     def is_variable(self) -> bool:
@@ -578,62 +325,6 @@ class UOp(IntegerMethods, RandMixin):
     def is_bound_var(self) -> bool:
         """Whether this is a Variable with a value."""
         return self.op is Ops.AFTER and self.src[0].is_variable
-
-    @property
-    def expr(self) -> str:
-        """Name of a Variable."""
-        u = self.without_after
-        if not u.is_variable:
-            raise AssertionError(f"expr: expected a Variable, got {self.op}")
-        name: str = u.arg.name
-        return name
-
-    def bind(self, value: int) -> UOp:
-        """Return this Variable with a value.
-
-        Raises:
-            AssertionError: The value is out of bounds, not a multiple, or the Variable has a value already.
-        """
-        if self.is_bound_var:
-            name, bound = self.expr, self.unbind()[1]
-            raise AssertionError(error_text("bind", f"Variable {name} is already bound, to {bound}",
-                                            hint="keep the unbound Variable and bind that"))  # fmt: skip
-        if not self.is_variable:
-            raise AssertionError(error_text("bind", f"expected an unbound Variable, got {self.size_text()}"))
-        given: Any = value  # programs without types pass anything
-        if not hasattr(given, "__index__") or isinstance(given, (UOp, type)):
-            raise ArgumentError(error_text("bind", f"{shown(value)} of type {type(value).__name__} is no int",
-                                           {"Variable": self.expr}))  # fmt: skip
-        value = operator.index(value)
-        low, high = self.arg.vmin_vmax
-        if not low <= value <= high:
-            raise AssertionError(error_text("bind", f"{value} is out of range for Variable {self.expr}",
-                                            rule=f"{low} <= value <= {high}"))  # fmt: skip
-        if value % self.arg.multiple_of:
-            raise AssertionError(error_text("bind", f"{value} does not fit Variable {self.expr}",
-                                            rule=f"value is a multiple of {self.arg.multiple_of}"))  # fmt: skip
-        return UOp(Ops.AFTER, self.dtype, (self, UOp(Ops.STORE, dtypes.void, (self, UOp.const(value, self.dtype)))))
-
-    def unbind(self) -> tuple[UOp, int]:
-        """Return (Variable, value) of a bound Variable."""
-        if not self.is_bound_var:
-            raise AssertionError(error_text("unbind", f"expected a bound Variable, got {self.size_text()}",
-                                            hint="bind it first: v.bind(3)"))  # fmt: skip
-        return self.src[0], self.src[1].src[1].arg
-
-    def unbind_all(self) -> tuple[UOp, dict[UOp, int]]:
-        """Return the graph with bound Variables replaced by plain ones, and their values."""
-        bound = [u for u in self.toposort() if u.is_bound_var]
-        values: dict[UOp, int] = {}
-        for u in bound:
-            var, value = u.unbind()
-            if values.setdefault(var, value) != value:
-                raise RuntimeError(f"bind mismatch on {var.expr}: {values[var]} and {value} in one graph")
-        return self.substitute({u: u.src[0] for u in bound}), values
-
-    def variables(self) -> list[UOp]:
-        """Return the Variables of the graph, sorted by name."""
-        return sorted({u for u in self.toposort() if u.is_variable}, key=lambda v: v.expr)
 
     # ---- building
 
@@ -654,21 +345,13 @@ class UOp(IntegerMethods, RandMixin):
         """Return the node with another tag."""
         return self.replace(tag=tag)
 
-    def f(self, op: Ops, **kwargs: Any) -> UOp:
-        """Return ``op`` applied to this node."""
-        return UOp(op, kwargs.pop("dtype", None), (self,), **kwargs)
-
-    def ins(self, arg: Any, **kwargs: Any) -> UOp:
-        """Return a machine instruction that reads this node."""
-        return UOp(Ops.INS, kwargs.pop("dtype", self.dtype), (self, *kwargs.pop("src", ())), arg, **kwargs)
-
     def sink(*uops: UOp | None, **kwargs: Any) -> UOp:
         """Join roots; None is skipped."""
-        return UOp(Ops.SINK, dtypes.void, tuple(_effect(u) for u in uops if u is not None), **kwargs)
+        return UOp(Ops.SINK, dtypes.void, tuple(effect_of(u) for u in uops if u is not None), **kwargs)
 
     def group(*uops: UOp | None) -> UOp:
         """Join effects without order; one effect is returned as it is."""
-        src = tuple(_effect(u) for u in uops if u is not None)
+        src = tuple(effect_of(u) for u in uops if u is not None)
         return src[0] if len(src) == 1 else UOp(Ops.GROUP, dtypes.void, src)
 
     def maketuple(*uops: UOp) -> UOp:
@@ -682,153 +365,6 @@ class UOp(IntegerMethods, RandMixin):
             stacked: UOp = RandMixin.stack(*uops, **kwargs)
             return stacked
         return UOp(Ops.STACK, None, tuple(uops))
-
-    def broadcast(self, n: int) -> UOp:
-        """Return a vector of n lanes that all hold this scalar."""
-        return UOp(Ops.STACK, self.dtype, (self,) * n)
-
-    @staticmethod
-    def range(
-        end: sint,
-        axis_id: int,
-        axis_type: AxisType = AxisType.LOOP,
-        *arg: Any,
-        dtype: DType = dtypes.weakint,
-        src: tuple[UOp, ...] = (),
-    ) -> UOp:
-        """Return a loop variable that runs from 0 to end - 1."""
-        # Simplified here, so that an index that is simplified later still names this very loop.
-        return UOp(Ops.RANGE, dtype, (sint_to_uop(end, dtype).simplify(), *src), (axis_id, *arg, axis_type))
-
-    @staticmethod
-    def special(end: sint, name: str, dtype: DType = dtypes.weakint) -> UOp:
-        """Return a hardware index such as ``gidx0``."""
-        return UOp(Ops.SPECIAL, dtype, (sint_to_uop(end, dtype),), name)
-
-    @staticmethod
-    def iota(n: sint) -> UOp:
-        """Return the tensor-level primitive behind arange: 0, 1, ..., n - 1, weakint, without a device.
-
-        The scheduler turns it into the loop variable itself, so it never exists in memory.
-        """
-        return UOp(Ops.SPECIAL, dtypes.weakint, (sint_to_uop(n),), "iota")
-
-    @staticmethod
-    def param(
-        slot: int,
-        dtype: DType,
-        shape: tuple[sint, ...] | None = None,
-        device: str | tuple[str, ...] | None = None,
-        vmin_vmax: tuple[Any, Any] | None = None,
-        multiple_of: int = 1,
-        name: str | None = None,
-        addrspace: AddrSpace = AddrSpace.GLOBAL,
-        axis: int | None = None,
-        volatile: bool = False,
-    ) -> UOp:
-        """Return argument ``slot`` of a call body or kernel."""
-        if dtype in dtypes.weaks and addrspace is not AddrSpace.ALU:
-            raise RuntimeError(f"param: weak dtype {dtype} cannot be stored; cast to a concrete dtype")
-        arg = ParamArg(slot, dtype, shape or (), device, name, vmin_vmax, multiple_of, addrspace, axis, volatile)
-        return UOp(Ops.PARAM, dtype, (), arg)
-
-    def param_like(self, slot: int) -> UOp:
-        """Return a PARAM that stands for this value in a call body."""
-        return UOp.param(slot, strong_dtype(self.dtype), self.shape, self.device)
-
-    @staticmethod
-    def placeholder(
-        shape: tuple[int, ...],
-        dtype: DType,
-        slot: int | None = None,
-        addrspace: AddrSpace = AddrSpace.GLOBAL,
-        volatile: bool = False,
-        **kwargs: Any,
-    ) -> UOp:
-        """Return a kernel buffer of the given shape: a PARAM for GLOBAL memory, a BUFFER for LOCAL and REG."""
-        size = 1
-        for s in shape:
-            size *= s
-        slot = next(_unique_slots) if slot is None else slot
-        op = Ops.PARAM if addrspace is AddrSpace.GLOBAL else Ops.BUFFER
-        arg = ParamArg(slot, strong_dtype(dtype), (size,), addrspace=addrspace, volatile=volatile)
-        flat = UOp(op, arg.dtype, (), arg)
-        return flat if len(shape) == 1 else flat._mop(Ops.RESHAPE, tuple(shape))
-
-    def placeholder_like(self, slot: int, addrspace: AddrSpace = AddrSpace.GLOBAL) -> UOp:
-        """Return a kernel buffer with this value's shape and dtype."""
-        sizes = tuple(s for s in self.shape if isinstance(s, int))
-        if len(sizes) < self.ndim:
-            raise AssertionError(f"placeholder_like: shape {self.shape} is symbolic")
-        return UOp.placeholder(sizes, self.dtype, slot, addrspace)
-
-    @staticmethod
-    def new_buffer(device: str, size: int, dtype: DType, num: int | None = None) -> UOp:
-        """Return fresh storage for ``size`` elements.
-
-        Raises:
-            RuntimeError: ``dtype`` is weak.
-        """
-        if dtype in dtypes.weaks:
-            raise RuntimeError(f"buffer: weak dtype {dtype} cannot be stored; cast to a concrete dtype")
-        slot = next(_unique_slots) if num is None else num
-        return UOp(Ops.BUFFER, dtype, (), ParamArg(slot, dtype, (size,), device))
-
-    @staticmethod
-    def from_buffer(buffer: Buffer, device: str | None = None) -> UOp:
-        """Return a node for an existing Buffer."""
-        node = UOp.new_buffer(device or buffer.device, buffer.size, buffer.dtype)
-        buffers[node] = buffer
-        return node
-
-    def index(self, *idx: UOp, gate: UOp | None = None) -> UOp:
-        """Return element ``idx`` of kernel storage; several indices address a shaped placeholder."""
-        if len(idx) > 1 or self.op in GroupOp.Movement or (self.op is Ops.AFTER and self.src[0].op in GroupOp.Movement):
-            from tinygrad.uop.views import kernel_index
-
-            return kernel_index(self, idx, gate)
-        return UOp(Ops.INDEX, self.dtype, (self, *idx) if gate is None else (self, *idx, gate))
-
-    def load(self, *src: UOp, width: int | None = None) -> UOp:
-        """Return a LOAD of an INDEX (or of a register); ``src`` is (alternative, gate)."""
-        return UOp(Ops.LOAD, self.dtype, (self, *src), width)
-
-    def store(self, value: Any, gate: UOp | None = None) -> UOp:
-        """Return a STORE of ``value`` to this view, INDEX or register."""
-        value = value if isinstance(value, UOp) else self.const_like(value)
-        return UOp(Ops.STORE, dtypes.void, (self, value) if gate is None else (self, value, gate))
-
-    def set(self, value: Any, end: Sequence[UOp] | UOp = ()) -> UOp:
-        """Store, close the ranges ``end``, and return the buffer after that."""
-        ends = (end,) if isinstance(end, UOp) else tuple(end)
-        storage = self.buf_uop.after(self.store(value).end(*ends))
-        return storage.reshape(self.tag) if self.op is Ops.INDEX and isinstance(self.tag, tuple) else storage
-
-    def end(self, *ranges: UOp) -> UOp:
-        """Close ranges, outermost first; without ranges returns self."""
-        return UOp(Ops.END, dtypes.void, (_effect(self), *ranges)) if ranges else self
-
-    def after(self, *deps: UOp) -> UOp:
-        """Return this value, ordered after ``deps``; without them returns self."""
-        return UOp(Ops.AFTER, self.dtype, (self, *map(_effect, deps))) if deps else self
-
-    def barrier(self, *src: UOp) -> UOp:
-        """Return a work-group barrier after this node and ``src``."""
-        return UOp(Ops.BARRIER, dtypes.void, (self, *src))
-
-    def reduce(self, *ranges: UOp, arg: Ops, **kwargs: Any) -> UOp:
-        """Return the combination of this value over kernel ranges."""
-        return UOp(Ops.REDUCE, self.dtype, (self, *ranges), (arg, ())) if ranges else self
-
-    def copy_to_device(self, device: str | tuple[str, ...], arg: Any = None) -> UOp:
-        """Return this value on another device.
-
-        Raises:
-            RuntimeError: The dtype is weak.
-        """
-        if self.dtype in dtypes.weaks:
-            raise RuntimeError(f"copy to {device}: weak dtype {self.dtype} has no storage; cast to a concrete dtype")
-        return UOp(Ops.COPY, self.dtype, (self,), device)
 
     def clone(self, device: str | None = None) -> UOp:
         """Return fresh storage, on ``device`` if given, that holds this value."""
@@ -846,72 +382,11 @@ class UOp(IntegerMethods, RandMixin):
 
     item = data
 
-    def gettuple(self, i: int) -> UOp:
-        """Return result ``i`` of a FUNCTION or TUPLE."""
-        if self.op not in (Ops.FUNCTION, Ops.TUPLE):
-            raise AssertionError(f"gettuple: expected FUNCTION or TUPLE, got {self.op}")
-        return self.src[i] if self.op is Ops.TUPLE else UOp(Ops.GETTUPLE, None, (self,), i)
-
-    def call(
-        self,
-        *args: UOp,
-        grad_fxn: Callable[..., Any] | None = None,
-        name: str | None = None,
-        precompile: bool = False,
-        precompile_backward: bool = False,
-        aux: Any = None,
-        **kwargs: Any,
-    ) -> UOp:
-        """Return a call of this body: CALL for a kernel-like body, FUNCTION for values (wrapped in a TUPLE)."""
-        info = CallInfo(grad_fxn, name, precompile, precompile_backward, aux)
-        if self.op in (Ops.SINK, Ops.PROGRAM, Ops.LINEAR, Ops.COPY, Ops.CUSTOM_FUNCTION):
-            open_ranges = [r for r in self.ranges if r.arg[-1] is not AxisType.DEVICE]
-            if open_ranges:
-                raise AssertionError(f"ranges {open_ranges} are leaking out of the call; close them with .end()")
-            return UOp(Ops.CALL, dtypes.void, (self, *args), info)
-        body = self if self.op is Ops.TUPLE else UOp.maketuple(self)
-        return UOp(Ops.FUNCTION, dtypes.void, (body, *args), info)
-
     def custom_kernel(*srcs: UOp, fxn: Callable[..., UOp], grad_fxn: Callable[..., Any] | None = None) -> list[UOp]:
         """Run a hand-written kernel over nodes; returns them as they are after it. See ``Tensor.custom_kernel``."""
         from tinygrad.uop.custom import custom_kernel
 
         return custom_kernel(srcs, fxn, grad_fxn)
-
-    @staticmethod
-    def wmma(
-        a: UOp, b: UOp, acc: UOp, dims: tuple[int, int, int], device: str, threads: int, tc_upcast_axes: Any = None
-    ) -> UOp:
-        """Return the multiply-add of a matrix unit on fragments: a @ b + acc."""
-        return UOp(Ops.WMMA, acc.dtype, (a, b, acc), (dims, a.dtype, device, threads, tc_upcast_axes))
-
-    @staticmethod
-    def custom_function(name: str, *src: UOp) -> UOp:
-        """Return an operation that the runtime implements."""
-        return UOp(Ops.CUSTOM_FUNCTION, dtypes.void, tuple(src), name)
-
-    def valid(self, cond: UOp) -> UOp:
-        """Return this index where ``cond`` holds, an undefined value elsewhere."""
-        return UOp(Ops.WHERE, self.dtype, (cond, self, UOp.invalid(self.dtype)))
-
-    def get_idx(self) -> UOp:
-        """Return the index of a ``valid`` pair."""
-        return self.src[1] if self.op is Ops.WHERE and self.src[2].is_invalid else self
-
-    def get_valid(self) -> UOp:
-        """Return the condition of a ``valid`` pair; True for a plain index."""
-        return self.src[0] if self.op is Ops.WHERE and self.src[2].is_invalid else UOp.const(True, dtypes.bool)
-
-    def contiguous_view(self) -> tuple[UOp, int] | None:
-        """Return (storage node, element offset) if this is a contiguous view of storage."""
-        from tinygrad.uop.views import contiguous_view
-
-        return contiguous_view(self)
-
-    def contiguous_view_offset(self) -> int | None:
-        """Return the element offset of a contiguous view, or None."""
-        found = self.contiguous_view()
-        return None if found is None else found[1]
 
     # ---- walking and rewriting
 
@@ -942,33 +417,9 @@ class UOp(IntegerMethods, RandMixin):
                     stack.append((s, False))
         return done
 
-    def topovisit(self, visitor: Callable[[UOp], Any], cache: dict[UOp, Any]) -> Any:
-        """Visit bottom-up with a memo; returns the visitor's result for this node."""
-        for node in self.toposort(gate=lambda u: u not in cache):
-            cache[node] = visitor(node)
-        return cache[self]
-
-    @property
-    def backward_slice(self) -> dict[UOp, None]:
-        """Every node that this one depends on."""
-        found = self.toposort()
-        found.pop(self)
-        return found
-
-    @property
-    def backward_slice_with_self(self) -> dict[UOp, None]:
-        """Every node that this one depends on, and itself."""
-        return self.toposort()
-
     def op_in_backward_slice_with_self(self, *ops: Ops) -> bool:
         """Return whether one of the ops occurs in this graph."""
         return any(self.ops_below >> op & 1 for op in ops)
-
-    def substitute(self, dvars: dict[UOp, UOp], name: str | None = None, **kwargs: Any) -> UOp:
-        """Return the graph with nodes replaced by the map."""
-        from tinygrad.uop.rewrite import substitute
-
-        return substitute(self, dvars, **kwargs)
 
     def simplify(self, tracked: bool = False) -> UOp:
         """Return the symbolic normal form.
@@ -991,49 +442,9 @@ class UOp(IntegerMethods, RandMixin):
             self._simplified = simple
         return simple
 
-    def ssimplify(self) -> Any:
-        """Simplify; a Python number when the value is constant."""
-        simple = self.simplify()
-        return simple.arg if simple.op is Ops.CONST else simple
-
-    def render(self, simplify: bool = True, pm: Any = None) -> str:
-        """Return infix text such as ``(a*2+2)``."""
-        from tinygrad.uop.render import render
-
-        return render(self.simplify() if simplify else self, pm)
-
-    def bound_value(self) -> int | None:
-        """Return the value that this symbolic int has now; None if one of its Variables has no value."""
-        return bound_value(self)
-
-    def size_text(self) -> str:
-        """Return a symbolic int as messages show it, such as ``i=3``; of another value its shape and dtype."""
-        if self._shape == () and self.device is None and dtypes.is_int(self.dtype):
-            return size_text(self)
-        return f"a node {self.op.name} of shape {shown(self._shape)} and dtype {self.dtype.full_name}"
-
-    def sym_infer(self, var_vals: dict[str, int]) -> int:
-        """Evaluate with the given values of Variables."""
-        return sym_infer(self, var_vals)
-
-    def split_uop(self, op: Ops) -> Iterator[UOp]:
-        """Yield the terms of a chain of ``op`` from left to right."""
-        stack = [self]
-        while stack:
-            u = stack.pop()
-            if u.op is op:
-                stack.extend(reversed(u.src))
-            else:
-                yield u
-
     def eq(self, x: Any) -> UOp:
         """Return the node that compares for equality."""
         return super().eq(x)
-
-
-def _effect(u: UOp) -> UOp:
-    """Return what a kernel has to wait for: the storage after its writes, for a view of it (kernels have no views)."""
-    return u.base if u.op in GroupOp.Movement and u.base.op is Ops.AFTER and u.device is None else u
 
 
 def _py_const(value: Any) -> Any:
@@ -1051,96 +462,12 @@ def _cast_const(value: Any, dtype: DType) -> Any:
     return value
 
 
-def _footprint(u: UOp) -> int:
-    bits = u.footprint_bit
-    for s in u.src:
-        bits |= s._footprint
-    return bits
-
-
-def _ops_below(u: UOp) -> int:
-    bits = 1 << u.op
-    for s in u.src:
-        bits |= s._ops_below
-    return bits
-
-
-_NO_RANGES: dict[UOp, None] = {}
-
-
-def _open_ranges(u: UOp) -> dict[UOp, None]:
-    if u.op is Ops.RANGE:
-        found = {u: None}
-        for s in u.src[1:]:
-            found |= s._ranges
-        return found
-    src = u.src
-    if not src:
-        return _NO_RANGES
-    merged = src[0]._ranges
-    owned = False
-    for s in src[1:]:
-        if s._ranges is merged or not s._ranges:
-            continue
-        if not merged:
-            merged = s._ranges
-        elif any(r not in merged for r in s._ranges):
-            merged = merged | s._ranges
-            owned = True
-    ended = u.ended_ranges
-    if ended:
-        merged = {r: None for r in merged if r not in ended}
-    elif owned:
-        merged = dict(merged)
-    return merged
-
-
-def _structural_key(u: UOp) -> bytes:
-    h = hashlib.sha256(f"{u.op.name}|{u.dtype.name}|{u.arg!r}|".encode())
-    for s in u.src:
-        h.update(s._key)
-    return h.digest()
-
-
-def identity_element(op: Ops, dtype: DType) -> Any:
-    """Return the neutral value of a reduction: 0, 1 or the smallest value of the dtype."""
-    if op is Ops.MAX and dtype in dtypes.fp8s:
-        return dtype.const(truncate[dtype](-1e30))  # three of the four kinds have no infinity
-    return dtype.const({Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtype.min}[op])
-
-
-def broadcast_axes(src_shape: tuple[sint, ...], out_shape: tuple[sint, ...]) -> tuple[int, ...]:
-    """Return the axes of ``out_shape`` along which a value of ``src_shape`` was broadcast.
-
-    Raises:
-        RuntimeError: ``out_shape`` has fewer dimensions.
-    """
-    extra = len(out_shape) - len(src_shape)
-    if extra < 0:
-        raise RuntimeError(f"broadcast_axes: {src_shape} has more dimensions than {out_shape}")
-    differs = (
-        i + extra for i, s in enumerate(src_shape) if s is not out_shape[i + extra] and s != out_shape[i + extra]
-    )
-    return (*range(extra), *differs)
-
-
 _broadcast_shape = broadcast_shape
-
-
-def consumer_map_from_toposort(nodes: Iterable[UOp]) -> dict[UOp, dict[UOp, None]]:
-    """Return for every node the nodes that read it."""
-    found: dict[UOp, dict[UOp, None]] = {}
-    for u in nodes:
-        found.setdefault(u, {})
-        for s in u.src:
-            found.setdefault(s, {})[u] = None
-    return found
 
 
 Variable: TypeAlias = UOp
 
-from tinygrad.uop.alu import exec_alu, python_alu  # noqa: E402 - these modules need the class above
-from tinygrad.uop.bounds import vmin_vmax  # noqa: E402
+from tinygrad.uop.alu import exec_alu, identity_element, python_alu  # noqa: E402 - these modules need the class above
 from tinygrad.uop.matcher import PatternMatcher, TrackedPatternMatcher  # noqa: E402
 from tinygrad.uop.render import multirange_str, range_str  # noqa: E402
 from tinygrad.uop.rewrite import BottomUpGate, graph_rewrite, rewrite_group  # noqa: E402
@@ -1149,7 +476,7 @@ from tinygrad.uop.upat import UPat  # noqa: E402
 __all__ = [
     "AddrSpace", "AxisType", "BottomUpGate", "CallInfo", "GroupOp", "Invalid", "KernelInfo", "Ops", "ParamArg",
     "PatternMatcher", "ProgramInfo", "ShapeError", "TrackedPatternMatcher", "UOp", "UPat", "Variable", "broadcast_axes",
-    "buffers", "consumer_map_from_toposort", "dtypes", "exec_alu", "graph_rewrite", "identity_element", "multirange_str",
-    "python_alu", "range_str", "resolve", "rewrite_group", "sint", "sint_simplify", "sint_to_uop", "smax", "smin",
-    "srender", "ssimplify", "sym_infer", "to_max_shape",
+    "buffers", "consumer_map_from_toposort", "dtypes", "exec_alu", "graph_rewrite", "identity_element",
+    "multirange_str", "python_alu", "range_str", "resolve", "rewrite_group", "sint", "sint_simplify", "sint_to_uop",
+    "smax", "smin", "srender", "ssimplify", "sym_infer", "to_max_shape",
 ]  # fmt: skip

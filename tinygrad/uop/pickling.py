@@ -33,12 +33,13 @@ def save_graph(root: Any) -> list[tuple[Any, ...]]:
 
 def _unpickle_graph(records: list[tuple[Any, ...]]) -> Any:
     """Return the root of a graph that ``save_graph`` wrote."""
-    from tinygrad.uop.ops import UOp, _unique_slots
+    from tinygrad.uop.ops import UOp
+    from tinygrad.uop.storage import unique_slots
 
     nodes: list[UOp] = []
     for op, dtype, src, arg, tag, data in records:
         if op == Ops.BUFFER and arg.name is None:  # named ones are numbers within a schedule, not storage
-            arg = replace(arg, slot=next(_unique_slots))
+            arg = replace(arg, slot=next(unique_slots))
         node = UOp(Ops(op), dtype, tuple(nodes[i] for i in src), arg, tag)
         if data is not None:
             node.buffer.ensure_allocated().copyin(memoryview(bytearray(data)))

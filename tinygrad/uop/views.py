@@ -106,12 +106,12 @@ def buffer_of(u: UOp) -> Buffer:
         RuntimeError: The view is not contiguous.
     """
     from tinygrad.device import Buffer
-    from tinygrad.uop.ops import _buffer_lock, buffers
+    from tinygrad.uop.storage import buffer_lock, buffers
 
     if u.op is Ops.BUFFER:
         found = buffers.get(u)
         if found is None:
-            with _buffer_lock:
+            with buffer_lock:
                 found = buffers.get(u)
                 if found is None:
                     found = Buffer(u.arg.device, u.arg.shape[0], u.dtype)
