@@ -34,6 +34,8 @@ class OptOps(FastEnum):
     SPLIT = auto()  # cut an axis into blocks of arg iterations: two loops
     OVERLAP = auto()  # as SPLIT; if arg does not divide, the last block starts earlier and repeats a few iterations
     BLOCK = auto()  # cut a reduce axis into blocks of arg iterations that are summed on their own
+    CACHE = auto()  # the axis and those behind it run inside the blocks of the reduction; sums stay in scratch memory
+    STAGE = auto()  # copy an operand over the axis and those behind it to scratch memory; arg: (operand, is it a panel)
     MERGE = auto()  # two axes become one; arg is the inner one
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Access, Kernel
+from tinygrad.codegen.opt.blocking import optimize_blocked
 from tinygrad.codegen.opt.loops import LOOPS, block_long_sums, position, use_threads, vectorize_output, vectorize_reduce
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.uop import Ops
@@ -206,6 +207,8 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
     sides = find_contraction(kernel)
     if sides is None or not renderer.vector_bytes or not all(sides.ranges) or not all(sides.loads):
         return False
+    if optimize_blocked(schedule, kernel, sides):
+        return True
     tile = search_tile(kernel, sides, renderer.vector_bytes, renderer.vector_registers)
     dot = dot_product_form(kernel, sides)
     contiguous = tile is not None and any(

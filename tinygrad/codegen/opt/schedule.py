@@ -13,12 +13,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tinygrad.codegen.late.structure import is_memory, set_bits
+from tinygrad.codegen.late.structure import set_bits
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
-from tinygrad.codegen.simplify import rebuild
+from tinygrad.codegen.opt.rebuild import Cached, Rebuild, Staged
 from tinygrad.dtype import dtypes
 from tinygrad.uop import AxisType, Ops
-from tinygrad.uop.ops import UOp, identity_element
+from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
     from tinygrad.renderer import Renderer
@@ -28,7 +28,6 @@ MAX_LANES = 64
 _OUTPUT_KINDS = frozenset({AxisType.LOOP, AxisType.WEAK, AxisType.GLOBAL, AxisType.LOCAL, AxisType.THREAD})
 _REDUCE_KINDS = frozenset({AxisType.REDUCE, AxisType.GROUP_REDUCE})
 _LOOP_KINDS = frozenset({AxisType.LOOP, AxisType.WEAK, AxisType.GLOBAL, AxisType.REDUCE})
-_DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD})
 
 
 @dataclass
@@ -81,6 +80,9 @@ class Schedule:
         self.conditions: list[tuple[UOp, UOp]] = []
         self.origins: dict[UOp, frozenset[UOp]] = {r: frozenset({r}) for r in ranges}
         self.block_outer: set[UOp] = set()
+        self.cached: Cached | None = None
+        self.staged: dict[UOp, Staged] = {}
+        self.around_copies: set[UOp] = set()  # loops around nests that fill scratch memory: they must stay loops
         self.mask = self._masks()
         # What depends on what: the values, and loop bodies with the ranges that run them.
         self.bodies = set(self.mask.values())
@@ -92,6 +94,7 @@ class Schedule:
         for body in self.bodies:
             for i in set_bits(body):
                 self.meets[i] |= body
+        self._reads_outputs: bool | None = None
         self.dont_use_locals = sink.arg.dont_use_locals
 
     def _masks(self) -> dict[UOp, int]:
@@ -157,6 +160,8 @@ class Schedule:
     def _become(self, old: UOp, value: UOp, children: tuple[UOp, ...]) -> None:
         self.replaced[old] = value
         self.children[old] = children
+        if old in self.around_copies:
+            self.around_copies.update(children)
 
     def _split_inner(self, position: int, factor: int, kind: AxisType) -> UOp:
         """Split off the last ``factor`` iterations as a new axis of ``kind``; returns its range."""
@@ -175,9 +180,14 @@ class Schedule:
         self.axes.append(Axis(inner, kind, axis.reduce))
         return inner
 
+    def _stays_loop(self, opt: Opt, axis: Axis) -> None:
+        if axis.range in self.around_copies:
+            raise KernelOptError(f"{opt}: scratch memory is filled inside this axis, so it must stay a loop")
+
     def _upcast(self, opt: Opt) -> None:
         position = self._axis(opt)
         axis = self.axes[position]
+        self._stays_loop(opt, axis)
         if axis.reduce or axis.kind not in _OUTPUT_KINDS:
             raise KernelOptError(f"{opt}: only an output loop can be upcast, this axis is {axis.kind.name}")
         factor = self._factor(opt, axis)
@@ -187,6 +197,7 @@ class Schedule:
 
     def _unroll(self, opt: Opt) -> None:
         position = self._axis(opt)
+        self._stays_loop(opt, self.axes[position])
         factor = self._factor(opt, self.axes[position])
         if factor > MAX_COPIES:
             raise KernelOptError(f"{opt}: {factor} copies are more than {MAX_COPIES}")
@@ -197,6 +208,7 @@ class Schedule:
         axis = self.axes[position]
         if not self.renderer.vector_bytes:
             raise KernelOptError(f"{opt}: the target has no vectors")
+        self._stays_loop(opt, axis)
         if axis.kind not in _OUTPUT_KINDS | _REDUCE_KINDS:
             raise KernelOptError(f"{opt}: the axis is {axis.kind.name} already")
         lanes = self._factor(opt, axis)
@@ -247,6 +259,11 @@ class Schedule:
 
     def reads_outputs(self) -> bool:
         """Whether a buffer is both stored to and loaded."""
+        if self._reads_outputs is None:
+            self._reads_outputs = self._find_reads_of_outputs()
+        return self._reads_outputs
+
+    def _find_reads_of_outputs(self) -> bool:
         targets = {u.src[0] for u in self.nodes if u.op is Ops.STORE}
         written = {t.src[0].without_after for t in targets if t.op is Ops.INDEX}
         # One INDEX node may be the target of a store and a value in it at once: what counts is how it is used.
@@ -269,6 +286,8 @@ class Schedule:
         old = axis.range
         new = self.new_range(padded, axis.kind, self.origins[old])
         self._become(old, new, (new,))
+        if old in self.block_outer:
+            self.block_outer.add(new)
         self.conditions.append((old, _alu(Ops.CMPLT, new, _index(size))))
         axis.range = new
 
@@ -378,102 +397,56 @@ class Schedule:
         self.axes.insert(position + 1, self.axes.pop())
         self.retype(position, AxisType.GROUP_REDUCE)
 
-    # ---- the new graph
+    def _cache(self, opt: Opt) -> None:
+        position = self._axis(opt)
+        outputs = [a for a in self.axes[position:] if not a.reduce]
+        blocks = [a.range for a in self.axes if a.range in self.block_outer]
+        reduces = [u for u in self.nodes if u.op is Ops.REDUCE]
+        if len(reduces) != 1 or sum(u.op is Ops.END for u in self.nodes) != 1 or self.cached or self.staged:
+            raise KernelOptError(f"{opt}: only the sums of a kernel with one store and one reduction can be kept, once")
+        if not blocks or self.reads_outputs():
+            raise KernelOptError(f"{opt}: the reduction must be cut by BLOCK before, and outputs must not be read")
+        if any(not isinstance(a.size, int) or a.kind is not AxisType.LOOP for a in outputs):
+            raise KernelOptError(f"{opt}: an axis behind is no loop of known size")
+        if any(not self._depends(reduces[0], a.range) for a in outputs):
+            raise KernelOptError(f"{opt}: the reduction does not depend on an axis behind")
+        self.cached = Cached(tuple(a.range for a in outputs), tuple(blocks))
+        self.around_copies.update(blocks, (a.range for a in self.axes[:position] if not a.reduce))
 
-    def _final(self) -> dict[UOp, UOp]:
-        """Return every replaced range's value in terms of final ranges."""
-        final: dict[UOp, UOp] = {}
-        for old, value in reversed(self.replaced.items()):
-            final[old] = rebuild(value, {r: v for r, v in final.items() if r in value.toposort()})
-        return final
+    def _depends(self, u: UOp, r: UOp) -> bool:
+        return any(self.mask[u] >> self.original[o] & 1 for o in self.origins[r])
 
-    def _in_order(self, ranges: tuple[UOp, ...]) -> list[UOp]:
-        """Return the final ranges that stand for ``ranges``, in the order of the axes."""
-        found: dict[UOp, None] = {}
-        stack = list(reversed(ranges))
-        while stack:
-            r = stack.pop()
-            if r in self.children:
-                stack.extend(reversed(self.children[r]))
-            else:
-                found[r] = None
-        return [a.range for a in self.axes if a.range in found]
+    def _stage(self, opt: Opt) -> None:
+        position = self._axis(opt)
+        factors = self.factors()
+        if not isinstance(opt.arg, tuple) or len(opt.arg) != 2 or opt.arg[0] not in range(len(factors)):
+            raise KernelOptError(f"{opt}: arg is (operand, is it a panel), the kernel has {len(factors)} operands")
+        operand, panel = factors[opt.arg[0]], bool(opt.arg[1])
+        blocks = self.cached.blocks if self.cached else ()
+        inside = [a for a in self.axes[position:] if not a.reduce]
+        outputs = tuple(a.range for a in inside if self._depends(operand, a.range))
+        reduces = [a for a in self.axes if a.reduce and a.range not in blocks and self._depends(operand, a.range)]
+        if not outputs or not reduces or operand in self.staged:
+            raise KernelOptError(f"{opt}: the operand is not used again behind this axis, or is a copy already")
+        kinds = {a.kind for a in (*inside, *reduces)}
+        if not kinds <= {AxisType.LOOP, AxisType.REDUCE} or any(not isinstance(a.size, int) for a in inside + reduces):
+            raise KernelOptError(f"{opt}: an axis behind is no loop of known size")
+        if operand.op_in_backward_slice_with_self(Ops.REDUCE):
+            raise KernelOptError(f"{opt}: the operand contains a reduction")
+        self.staged[operand] = Staged(tuple(a.range for a in inside), outputs, tuple(a.range for a in reduces), panel)
+        self.around_copies.update(a.range for a in self.axes[:position] if not a.reduce)
+
+    def factors(self) -> tuple[UOp, ...]:
+        """Return the factors of the product that the kernel's only reduction sums."""
+        reduces = [u for u in self.nodes if u.op is Ops.REDUCE]
+        product = reduces[0].src[0] if len(reduces) == 1 else None
+        while product is not None and product.op is Ops.CAST:
+            product = product.src[0]
+        return product.src if product is not None and product.op is Ops.MUL else ()
 
     def result(self) -> UOp:
         """Return the kernel with all steps applied."""
-        final = self._final()
-        conditions: dict[UOp, list[UOp]] = {}
-        for old, condition in self.conditions:
-            made = rebuild(condition, {r: v for r, v in final.items() if r in condition.toposort()})
-            for r in self.origins[old]:
-                conditions.setdefault(r, []).append(made)
-        padded = sum(1 << self.original[r] for r in conditions)
-        new: dict[UOp, UOp] = {r: final.get(r, r) for r in self.original}
-        for u in self.nodes:
-            if u in new:
-                continue
-            if u.op is Ops.REDUCE:
-                new[u] = self._reduce(u, new, conditions)
-                continue
-            if u.op is Ops.END:
-                new[u] = UOp(Ops.END, dtypes.void, (new[u.src[0]], *self._in_order(u.src[1:])))
-                continue
-            src = tuple([new[s] for s in u.src])
-            if u.op is Ops.INDEX and is_memory(u.src[0]):
-                src = self._index_src(u, src, conditions, padded)
-            new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
-        return new[self.sink]
-
-    def _index_src(
-        self, u: UOp, src: tuple[UOp, ...], conditions: dict[UOp, list[UOp]], padded: int
-    ) -> tuple[UOp, ...]:
-        """Simplify a changed index, and gate it where it depends on a padded range."""
-        if self.replaced:
-            src = (src[0], *(_simplified(s) for s in src[1:]))
-        if not self.mask[u] & padded:
-            return src
-        gates = [g for r, gs in conditions.items() if self.mask[u] >> self.original[r] & 1 for g in gs]
-        gate = src[2] if len(src) > 2 else None
-        for g in dict.fromkeys(gates):
-            gate = g if gate is None else _alu(Ops.AND, g, gate)
-        return src[:2] if gate is None else (*src[:2], gate)
-
-    def _reduce(self, u: UOp, new: dict[UOp, UOp], conditions: dict[UOp, list[UOp]]) -> UOp:
-        """Rebuild a REDUCE: over its final ranges, the identity beyond the end of padded ones, blocks inside."""
-        value = new[u.src[0]]
-        gates = list(dict.fromkeys(g for r in u.src[1:] for g in conditions.get(r, ())))
-        own = sum(1 << self.original[r] for r in u.src[1:] if r in conditions)
-        if gates and not (u.arg[0] is Ops.ADD and self._is_zero_outside(u.src[0], own)):
-            identity = UOp(Ops.CONST, u.dtype, (), identity_element(u.arg[0], u.dtype))
-            for g in gates:
-                value = UOp(Ops.WHERE, u.dtype, (g, value, identity))
-        for r in reversed(ranges := self._in_order(u.src[1:])):
-            if r in self.block_outer:
-                at = ranges.index(r) + 1
-                value = UOp(Ops.REDUCE, u.dtype, (value, *ranges[at:]), u.arg) if ranges[at:] else value
-                ranges = ranges[:at]
-        return UOp(Ops.REDUCE, u.dtype, (value, *ranges), u.arg)
-
-    def _is_zero_outside(self, value: UOp, own: int) -> bool:
-        """Whether a value is 0 where every load that depends on the ranges ``own`` gives 0."""
-        stack = [value]
-        while stack:
-            u = stack.pop()
-            if u.op is Ops.INDEX and is_memory(u.src[0]):
-                if self.mask[u] & own != own:
-                    return False
-            elif u.op in (Ops.MUL, Ops.ADD):
-                stack.extend(u.src)
-            elif u.op in (Ops.CAST, Ops.NEG):
-                stack.append(u.src[0])
-            else:
-                return False
-        return True
-
-
-def _simplified(u: UOp) -> UOp:
-    """Simplify an index or gate if it divides; sums are normalised later anyway."""
-    return u.simplify() if any(u.ops_below >> op & 1 for op in _DIVISIONS) else u
+        return Rebuild(self).run()
 
 
 _REDUCE_STEPS = frozenset({OptOps.UNROLL, OptOps.GROUP, OptOps.GROUPTOP, OptOps.BLOCK})
@@ -492,4 +465,6 @@ _STEPS = {
     OptOps.LOCAL: Schedule._local,
     OptOps.GROUP: Schedule._group,
     OptOps.GROUPTOP: Schedule._group,
+    OptOps.CACHE: Schedule._cache,
+    OptOps.STAGE: Schedule._stage,
 }

@@ -1,0 +1,246 @@
+"""Sums of products of any size, layout and dtype, against numpy: every step of the blocked policy, on small blocks."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from test.helpers_ast import at, kernel, loop, param, red, run_program, store
+from tinygrad import Tensor, dtypes
+from tinygrad.codegen import do_to_program
+from tinygrad.codegen.opt import KernelOptError, Opt, OptOps, blocking
+from tinygrad.codegen.opt.policy import automatic
+from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.simplify import simplify_kernel
+from tinygrad.device import Device
+from tinygrad.dtype import DType
+from tinygrad.helpers import Context
+from tinygrad.uop import AxisType, Ops
+from tinygrad.uop.ops import UOp
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make blocks so small that tiny kernels have several of each kind."""
+    small = {"MIN_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1, "TERMS": (8, 16), "NARROW": 24, "WIDE": 64}
+    for name, value in small.items():
+        monkeypatch.setattr(blocking, name, value)
+
+
+def matmul(m: int, n: int, k: int, layout: str = "nn", batch: int = 1, dtype: DType = dtypes.float32) -> UOp:
+    """Return the kernel c[b, i, j] = sum over k of a * b; layout tells which operands are transposed."""
+    b, i, j, t = loop(batch, 0), loop(m, 1), loop(n, 2), red(k, 3)
+    left = at(param(1, batch * m * k, dtype), b * (m * k) + (i * k + t if layout[0] == "n" else t * m + i))
+    right = at(param(2, batch * n * k, dtype), b * (n * k) + (t * n + j if layout[1] == "n" else j * k + t))
+    total = UOp(Ops.REDUCE, dtype, (left * right, t), (Ops.ADD, ()))
+    return kernel(store(param(0, batch * m * n, dtype), b * (m * n) + i * n + j, total, b, i, j))
+
+
+def operands(m: int, n: int, k: int, layout: str, batch: int = 1, dtype: type = np.float32) -> dict[int, np.ndarray]:
+    """Return operands and a result full of something else, by slot."""
+    rng = np.random.default_rng(m * 10007 + n * 101 + k)
+    sides = [rng.integers(-4, 5, (batch, *shape)).astype(dtype) for shape in ((m, k), (k, n))]
+    flat = [s if x == "n" else s.transpose(0, 2, 1) for s, x in zip(sides, layout, strict=True)]
+    result = np.full(batch * m * n, 77, dtype)
+    return {0: result, **{i + 1: np.ascontiguousarray(x).ravel() for i, x in enumerate(flat)}}
+
+
+def expected(m: int, n: int, k: int, layout: str, batch: int, arrays: dict[int, np.ndarray]) -> np.ndarray:
+    """Return the result by numpy."""
+    shapes = [(m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k)]
+    left, right = (arrays[i + 1].reshape(batch, *s) for i, s in enumerate(shapes))
+    left = left if layout[0] == "n" else left.transpose(0, 2, 1)
+    right = right if layout[1] == "n" else right.transpose(0, 2, 1)
+    return (left @ right).ravel()
+
+
+def run(sink: UOp, arrays: dict[int, np.ndarray], device: str = "CPU") -> tuple[np.ndarray, UOp]:
+    """Compile without caches and run; returns buffer 0 and the program."""
+    program = do_to_program(sink, Device[device].renderer)
+    return run_program(program, device, arrays)[0], program
+
+
+AWKWARD = [(1, 2), (7, 33), (12, 32), (13, 31), (24, 64), (25, 65), (47, 97), (50, 16)]
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("k", [2, 3, 16, 17, 37])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_blocks_of_awkward_sizes(k: int, layout: str) -> None:
+    blocked = 0
+    for m, n in AWKWARD:
+        arrays = operands(m, n, k, layout)
+        got, program = run(matmul(m, n, k, layout), arrays)
+        np.testing.assert_array_equal(got, expected(m, n, k, layout, 1, arrays), err_msg=f"{m}x{n}x{k} {layout}")
+        blocked += any(o.op is OptOps.STAGE for o in program.src[0].arg.applied_opts)
+    assert blocked >= 4
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int8", "uint8"])
+def test_blocks_of_other_dtypes(dtype: str) -> None:
+    for layout in ("nn", "nt"):
+        arrays = operands(30, 70, 40, layout, 2, np.dtype(dtype).type)
+        got, program = run(matmul(30, 70, 40, layout, 2, getattr(dtypes, dtype)), arrays)
+        np.testing.assert_array_equal(got, expected(30, 70, 40, layout, 2, arrays))
+        assert any(o.op is OptOps.STAGE for o in program.src[0].arg.applied_opts)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_on_the_interpreter() -> None:
+    renderer = Device["CPU"].renderer
+    for k, layout in ((9, "nn"), (37, "tn")):
+        arrays = operands(13, 40, k, layout)
+        steps = tuple(automatic(simplify_kernel(matmul(13, 40, k, layout)), renderer).applied)
+        steps = tuple(o for o in steps if o.op is not OptOps.THREAD)
+        sink = matmul(13, 40, k, layout)
+        got, _ = run(sink.replace(arg=type(sink.arg)(opts_to_apply=steps)), arrays, "PYTHON")
+        np.testing.assert_array_equal(got, expected(13, 40, k, layout, 1, arrays))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_the_epilogue_and_masks_of_blocks() -> None:
+    # c = relu(a @ pad(b) + bias) + a's row sum is not part of it: the load of b is masked, the bias broadcast.
+    m, n, k, inner = 26, 50, 35, 30
+    i, j, t = loop(m, 0), loop(n, 1), red(k, 2)
+    inside = t < inner
+    total = UOp(Ops.REDUCE, dtypes.float32, (
+        at(param(1, m * k), i * k + t) * at(param(2, inner * n), t * n + j, inside), t), (Ops.ADD, ()))  # fmt: skip
+    value = (total + at(param(3, n), j)).maximum(0)
+    rng = np.random.default_rng(3)
+    arrays = {s: rng.integers(-3, 4, size).astype(np.float32) for s, size in enumerate((m * n, m * k, inner * n, n))}
+    got, program = run(kernel(store(param(0, m * n), i * n + j, value, i, j)), arrays)
+    left, right = arrays[1].reshape(m, k)[:, :inner], arrays[2].reshape(inner, n)
+    np.testing.assert_array_equal(got.reshape(m, n), np.maximum(left @ right + arrays[3], 0))
+    assert any(o.op is OptOps.CACHE for o in program.src[0].arg.applied_opts)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_lies_beyond_the_end_is_not_multiplied() -> None:
+    # Padding to whole blocks must not turn infinities into NaN.
+    m, n, k = 13, 33, 19
+    arrays = operands(m, n, k, "nn")
+    arrays[1][:] = np.inf
+    arrays[2][:] = 1
+    assert np.isposinf(run(matmul(m, n, k), arrays)[0]).all()
+
+
+def random_steps(schedule: Schedule, rng: np.random.Generator) -> tuple[Opt, ...]:
+    """Apply random steps around BLOCK, CACHE and STAGE; those that do not fit are left out."""
+    for op in ("split", "split", "block", "cache", "stage", "stage", "copy", "copy", "vector", "unroll", "thread"):
+        outputs = [p for p, a in enumerate(schedule.axes) if not a.reduce]
+        at_axis = int(rng.choice(outputs))
+        factor = int(rng.choice([2, 3, 4, 8]))
+        step = {
+            "split": Opt(OptOps.SPLIT, at_axis, factor),
+            "block": Opt(OptOps.BLOCK, 0, factor),
+            "cache": Opt(OptOps.CACHE, at_axis),
+            "stage": Opt(OptOps.STAGE, at_axis, (int(rng.integers(2)), bool(rng.integers(2)))),
+            "copy": Opt(OptOps.UPCAST, at_axis, factor),
+            "vector": Opt(OptOps.VECTOR, at_axis, factor),
+            "unroll": Opt(OptOps.UNROLL, 0, factor),
+            "thread": Opt(OptOps.THREAD, outputs[0], 0),
+        }[op]
+        try:
+            schedule.apply(step)
+        except KernelOptError:
+            continue
+    return tuple(schedule.applied)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_steps_with_caches_and_copies(block: int) -> None:
+    used = {OptOps.CACHE: 0, OptOps.STAGE: 0}
+    for seed in range(block * 10, block * 10 + 10):
+        rng = np.random.default_rng(seed)
+        m, n, k = (int(x) for x in rng.choice([4, 6, 8, 12, 16, 24], 3))
+        layout = str(rng.choice(["nn", "nt", "tn", "tt"]))
+        sink = matmul(m, n, k, layout, 2)
+        steps = random_steps(Schedule(simplify_kernel(sink), Device["CPU"].renderer), rng)
+        for op in used:
+            used[op] += any(o.op is op for o in steps)
+        arrays = operands(m, n, k, layout, 2)
+        is_parallel = any(o.op is OptOps.THREAD for o in steps)
+        for device in ("CPU", "PYTHON") if seed % 5 == 0 and not is_parallel else ("CPU",):
+            got, _ = run(sink.replace(arg=type(sink.arg)(opts_to_apply=steps)), arrays, device)
+            want = expected(m, n, k, layout, 2, arrays)
+            np.testing.assert_array_equal(got, want, err_msg=f"seed {seed} {m}x{n}x{k} {layout} {device}: {steps}")
+    assert min(used.values()) >= 2
+
+
+def test_steps_that_do_not_fit() -> None:
+    schedule = Schedule(simplify_kernel(matmul(8, 16, 8)), Device["CPU"].renderer)
+    for step, text in (
+        (Opt(OptOps.CACHE, 0), "BLOCK before"),
+        (Opt(OptOps.STAGE, 0, (2, True)), "2 operands"),
+        (Opt(OptOps.STAGE, 0, None), "arg is"),
+        (Opt(OptOps.STAGE, 1, (0, True)), "not used again"),
+    ):
+        with pytest.raises(KernelOptError, match=text):
+            schedule.apply(step)
+    schedule.apply(Opt(OptOps.VECTOR, 1, 16))
+    with pytest.raises(KernelOptError, match="no loop"):
+        schedule.apply(Opt(OptOps.STAGE, 0, (1, True)))
+
+
+def test_large_matmul_takes_blocks_and_is_as_accurate_as_numpy() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.random((n, m), dtype=np.float32) for n, m in ((830, 1024), (1024, 900)))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    ours = np.abs((Tensor(a) @ Tensor(b)).numpy() - exact).max()
+    assert ours <= 3 * np.abs(a @ b - exact).max()
+    steps = automatic(simplify_kernel(matmul(830, 900, 1024)), Device["CPU"].renderer).applied
+    assert {OptOps.CACHE, OptOps.STAGE, OptOps.THREAD} <= {o.op for o in steps}
+
+
+def test_long_sums_are_as_accurate_as_numpy() -> None:
+    rng = np.random.default_rng(1)
+    for m, k, n in ((64, 4096, 64), (64, 10007, 32), (3, 8192, 40), (1, 4096, 256)):
+        a, b = rng.random((m, k), dtype=np.float32), rng.random((k, n), dtype=np.float32)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        error = np.abs((Tensor(a) @ Tensor(b)).numpy() - exact).max()
+        assert error <= 3 * max(np.abs(a @ b - exact).max(), np.spacing(np.float32(exact.max()))), (m, k, n)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_results_do_not_depend_on_threads() -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.random((50, 70), dtype=np.float32), rng.random((70, 90), dtype=np.float32)
+    results = []
+    for threads in (1, 2, 3):
+        with Context(NUM_CPU_THREADS=threads):
+            arrays = {0: np.zeros(50 * 90, np.float32), 1: a.ravel(), 2: b.ravel()}
+            results.append(run(matmul(50, 90, 70), arrays)[0].tobytes())
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize(("narrow", "wide"), list(itertools.product([48, 100, 777, 2048], [64, 513, 4096])))
+def test_chosen_blocks_cover_the_output_with_little_padding(narrow: int, wide: int) -> None:
+    for registers, lanes in ((32, 16), (16, 8), (32, 4)):
+        b = blocking.choose_blocks(narrow, wide, registers, lanes, 1, (0.25, 0.25), 1)
+        rows = b.rows * b.narrow_tiles * b.narrow_blocks
+        columns = b.vectors * lanes * b.wide_tiles * b.wide_blocks
+        assert rows >= narrow
+        assert columns >= wide
+        assert b.rows * b.vectors + b.vectors + 1 < registers
+        assert rows * columns <= 1.35 * narrow * wide
+
+
+def test_terms_per_block() -> None:
+    for terms in (1, 5, 96, 256, 300, 511, 1001, 2048, 4099):
+        size = blocking.terms_per_block(terms, 320)
+        count = -(-terms // size)
+        assert size % blocking.UNROLL == 0
+        assert size <= 320
+        assert count * size - terms <= max(blocking.UNROLL * count, terms // 50)
+
+
+def test_axis_types_are_kept_in_the_record() -> None:
+    steps = (Opt(OptOps.SPLIT, 0, 4), Opt(OptOps.BLOCK, 0, 4), Opt(OptOps.CACHE, 1), Opt(OptOps.STAGE, 1, (1, True)))
+    sink = matmul(8, 16, 8)
+    program = do_to_program(sink.replace(arg=type(sink.arg)(opts_to_apply=steps)), Device["CPU"].renderer)
+    info = program.src[0].arg
+    assert info.applied_opts == steps
+    assert AxisType.REDUCE in info.axis_types

@@ -1,0 +1,209 @@
+"""Blocks for large contractions: what is read again and again stays in the caches.
+
+In:   a Schedule of a kernel that is a contraction, and its sides.
+Out:  the Schedule with steps applied, or untouched if the contraction is too small or of another form.
+How:  blocks of outputs (parallel); inside, blocks of the reduction; inside, both operands are copied to scratch memory
+      (STAGE), one in panels as wide as the register tile, so that the innermost loops read consecutive memory without
+      masks. A panel of the wide operand stays in the first cache, a block of the narrow one in the second. Sums of a
+      block are added up in scratch memory (CACHE), which also keeps chains of float additions short.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tinygrad.codegen.opt import Opt, OptOps
+from tinygrad.codegen.opt.analysis import Access, Kernel
+from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.uop import AxisType, Ops
+from tinygrad.uop.ops import UOp
+
+if TYPE_CHECKING:
+    from tinygrad.codegen.opt.contraction import Sides
+
+TERMS = (192, 320)  # of a block of the reduction, in float32: a panel of 32 columns is 24 to 40 KiB
+NARROW, WIDE = 400, 528  # rows and columns of a block of outputs at most, in float32: 400 x 256 fill half of a cache
+MIN_WORK = 1 << 29  # multiply-adds below which blocks do not pay
+MIN_SIDE, MIN_TERMS = 48, 96
+UNROLL = 4
+COPY_CYCLES = 0.25  # of copying one element in vectors
+TRANSPOSE_CYCLES = 1.0  # of copying one element across the lanes
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Sizes: register tile (rows x vectors), tiles per block of outputs, blocks of outputs, terms per block."""
+
+    rows: int
+    vectors: int
+    narrow_tiles: int
+    wide_tiles: int
+    narrow_blocks: int
+    wide_blocks: int
+
+
+def tiles(registers: int) -> list[tuple[int, int, float]]:
+    """Return register tiles (rows, vectors) with the time of a multiply-add in them, relative to the best."""
+    found = []
+    for vectors in range(1, 5):
+        for rows in range(2, (registers - 2) // vectors):
+            accumulators = rows * vectors
+            loads = rows + vectors
+            if accumulators + vectors + 1 < registers and accumulators >= 8:
+                found.append((rows, vectors, max(1.0, loads / accumulators / 0.6) + 1 / accumulators))
+    return found
+
+
+def terms_per_block(terms: int, longest: int) -> int:
+    """Return the terms of a block of the reduction: near ``longest``, a multiple of the unrolling, little padding."""
+    first = -(-terms // longest)
+    counts = range(first, max(first, terms * TERMS[1] // (TERMS[0] * longest)) + 1)
+    sizes = [-(-terms // (n * UNROLL)) * UNROLL for n in counts]
+    return min(zip(counts, sizes, strict=True), key=lambda c: (c[0] * c[1], c[0]))[1]
+
+
+def _cuts(size: int, tile: int, longest: int) -> list[tuple[int, int]]:
+    """Return (tiles per block, blocks) that cover ``size``."""
+    total = -(-size // tile)
+    most = max(1, longest // tile)
+    return [(-(-total // n), n) for n in range(-(-total // most), min(total, 4 * -(-total // most) + 3) + 1)]
+
+
+def choose_blocks(
+    narrow: int, wide: int, registers: int, lanes: int, around: int, copies: tuple[float, float], scale: int
+) -> Blocks:
+    """Return the sizes with the least estimated time.
+
+    Args:
+        narrow: Rows: the side that is broadcast.
+        wide: Columns: the side with lanes.
+        registers: Vector registers.
+        lanes: Lanes of a vector.
+        around: Iterations of other output loops.
+        copies: Cycles to copy one element of the narrow and of the wide operand.
+        scale: Size of an element over that of a float32.
+    """
+    best: tuple[float, Blocks] | None = None
+    for rows, vectors, cost in tiles(registers):
+        across = lanes * vectors
+        for (nt, nb), (wt, wb) in itertools.product(
+            _cuts(narrow, rows, NARROW // scale), _cuts(wide, across, WIDE // scale)
+        ):
+            padded = nt * nb * rows * wt * wb * across
+            copying = copies[0] / (wt * across) + copies[1] / (nt * rows)
+            idle = 1 / (nb * wb * around)
+            cycles = padded * (cost / (2 * lanes) + copying) * (1 + idle)
+            if best is None or cycles < best[0]:
+                best = cycles, Blocks(rows, vectors, nt, wt, nb, wb)
+    assert best is not None
+    return best[1]
+
+
+def _copy_cycles(loads: list[Access], r: UOp, k: UOp, needs_panel: bool) -> float:
+    """Return the cycles per element of copying an operand."""
+    if all(a.step(r) in (0, 1) for a in loads):
+        return COPY_CYCLES
+    return COPY_CYCLES if not needs_panel and all(a.step(k) in (0, 1) for a in loads) else TRANSPOSE_CYCLES
+
+
+def _main(kernel: Kernel, ranges: list[UOp]) -> UOp:
+    return max(ranges, key=kernel.size)
+
+
+def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
+    """Apply blocks to a large contraction; False if it is not one."""
+    if len(sides.contracted) != 1 or sides.contracted[0].src[0].op is not Ops.CONST or len(kernel.ends) != 1:
+        return False
+    k, ranges = sides.contracted[0], [_main(kernel, side) for side in sides.ranges]
+    stores = [a for a in kernel.accesses if a.is_store]
+    wide_side = next((n for n in (1, 0) if all(a.step(ranges[n]) == 1 for a in stores)), None)
+    if wide_side is None or len(schedule.factors()) != 2 or schedule.reads_outputs():
+        return False
+    i, j = ranges[1 - wide_side], ranges[wide_side]
+    sizes = kernel.size(i), kernel.size(j), kernel.size(k)
+    if math.prod(sizes) < MIN_WORK or min(sizes[:2]) < MIN_SIDE or sizes[2] < MIN_TERMS:
+        return False
+    others = [a for a in schedule.axes if not a.reduce and a.range not in (i, j)]
+    if any(a.kind is not AxisType.LOOP for a in schedule.axes if not a.reduce):
+        return False
+    around = math.prod(a.size for a in others if isinstance(a.size, int))
+    lanes = kernel.lanes(j, schedule.renderer.vector_bytes)
+    scale = max(1, sides.reduce.dtype.itemsize // 4)
+    narrow, wide = sides.loads[1 - wide_side], sides.loads[wide_side]
+    copies = _copy_cycles(narrow, i, k, False), _copy_cycles(wide, j, k, True)
+    chosen = choose_blocks(*sizes[:2], schedule.renderer.vector_registers, lanes, around, copies, scale)
+    if chosen.narrow_blocks * chosen.wide_blocks * around < 2:
+        return False
+    panel = any(a.step(i) == 1 for a in narrow)
+    _apply(schedule, (i, j, k), chosen, terms_per_block(sizes[2], TERMS[1] // scale), lanes, (wide_side, panel))
+    return True
+
+
+def _apply(
+    schedule: Schedule, ranges: tuple[UOp, UOp, UOp], blocks: Blocks, terms: int, lanes: int, form: tuple[int, bool]
+) -> None:
+    """Write the steps."""
+    i, j, k = ranges
+    narrow = _cut(schedule, i, blocks.rows, blocks.narrow_tiles, blocks.narrow_blocks)
+    wide = _cut(schedule, j, blocks.vectors * lanes, blocks.wide_tiles, blocks.wide_blocks)
+    # Blocks outside, the loop over panels around that over rows: a panel stays in the cache for all of them.
+    inside = [wide[1], narrow[1], narrow[2], wide[2]]
+    first = _to_the_end(schedule, [r for r in (narrow[0], wide[0], *inside) if r is not None], inside)
+    size = k.src[0].arg
+    schedule.apply(Opt(OptOps.PADTO, _at(schedule, k), -(-size // terms) * terms))
+    if size > terms:
+        schedule.apply(Opt(OptOps.BLOCK, 0, terms))
+        schedule.apply(Opt(OptOps.CACHE, first))
+    wide_side, panel = form
+    schedule.apply(Opt(OptOps.STAGE, first, (1 - wide_side, panel)))
+    schedule.apply(Opt(OptOps.STAGE, first, (wide_side, True)))
+    rows, columns = _at(schedule, narrow[2]), _at(schedule, wide[2])
+    schedule.apply(Opt(OptOps.UPCAST, rows, 0))
+    schedule.apply(Opt(OptOps.VECTOR, columns, lanes))
+    if blocks.vectors > 1:
+        schedule.apply(Opt(OptOps.UPCAST, columns, 0))
+    schedule.apply(Opt(OptOps.UNROLL, len(schedule.reduce_axes()) - 1, UNROLL))
+    _use_threads(schedule, first)
+
+
+def _at(schedule: Schedule, r: UOp) -> int:
+    return next(n for n, a in enumerate(schedule.axes) if a.range is r)
+
+
+def _cut(schedule: Schedule, r: UOp, tile: int, count: int, blocks: int) -> tuple[UOp | None, UOp | None, UOp]:
+    """Cut an output loop into blocks of ``count`` tiles; returns the ranges of blocks, of tiles, and within a tile."""
+    at = _at(schedule, r)
+    schedule.apply(Opt(OptOps.PADTO, at, tile * count * blocks))
+    outer = middle = None
+    if blocks > 1:
+        schedule.apply(Opt(OptOps.SPLIT, at, tile * count))
+        outer = schedule.axes[at].range
+        at += 1
+    if count > 1:
+        schedule.apply(Opt(OptOps.SPLIT, at, tile))
+        middle = schedule.axes[at].range
+        at += 1
+    return outer, middle, schedule.axes[at].range
+
+
+def _to_the_end(schedule: Schedule, wanted: list[UOp], inside: list[UOp | None]) -> int:
+    """Move output loops to the end, in the given order; returns the position of the first one that is ``inside``."""
+    outputs = [n for n, a in enumerate(schedule.axes) if not a.reduce]
+    for place, r in zip(outputs[len(outputs) - len(wanted) :], wanted, strict=True):
+        at = _at(schedule, r)
+        if at != place:
+            schedule.apply(Opt(OptOps.SWAP, place, at))
+    return next(n for n, a in enumerate(schedule.axes) if a.range in inside)
+
+
+def _use_threads(schedule: Schedule, first: int) -> None:
+    """Join the loops over blocks and run them in parallel."""
+    if not schedule.renderer.has_threads or first == 0 or not isinstance(schedule.axes[0].size, int):
+        return
+    while first > 1 and isinstance(schedule.axes[1].size, int):
+        schedule.apply(Opt(OptOps.MERGE, 0, 1))
+        first -= 1
+    schedule.apply(Opt(OptOps.THREAD, 0, 0))

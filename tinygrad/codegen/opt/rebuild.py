@@ -1,0 +1,318 @@
+"""Write the kernel that the steps of a Schedule describe.
+
+In:   a Schedule: what each original range became, which loops are cached, which operands are staged.
+Out:  the kernel SINK with its ranges split and typed.
+Ops:  padded ranges gate the accesses that depend on them. CACHE makes a nest of its own that adds up one block of the
+      reduction, in scratch memory; STAGE makes a nest that copies a block of an operand to scratch memory.
+
+    for block of outputs:                     the original END, outer part
+        for block of the reduction:           END of the sums
+            scratch = operand                 STAGE: one nest per operand
+            sums += reduce(scratch ...)       CACHE
+        store(epilogue(sums))                 the original END, inner part
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tinygrad.codegen.late.affine import affine
+from tinygrad.codegen.late.structure import is_memory
+from tinygrad.codegen.simplify import rebuild
+from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.uop import AxisType, Ops
+from tinygrad.uop.ops import ParamArg, UOp, identity_element
+
+if TYPE_CHECKING:
+    from tinygrad.codegen.opt.schedule import Schedule
+
+LINE_BYTES = 64
+_DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD})
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A CACHE step: the output loops, as they were then, that run inside the blocks of the reduction."""
+
+    outputs: tuple[UOp, ...]
+    blocks: tuple[UOp, ...]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A STAGE step: the ranges, as they were then, over which an operand is copied.
+
+    Args:
+        inside: Output loops in front of which the copy is made.
+        outputs: Those that the operand depends on; the last one is the register tile.
+        reduces: Loops of the reduction.
+        panel: Whether the tile is the innermost dimension of the copy; otherwise the reduction is.
+    """
+
+    inside: tuple[UOp, ...]
+    outputs: tuple[UOp, ...]
+    reduces: tuple[UOp, ...]
+    panel: bool
+
+
+class _Env:
+    """What the original ranges are in one loop nest, and what was rebuilt there."""
+
+    def __init__(self, schedule: Schedule, final: dict[UOp, UOp]) -> None:
+        self.conditions: dict[UOp, list[UOp]] = {}
+        for old, condition in schedule.conditions:
+            made = rebuild(condition, final)
+            for r in schedule.origins[old]:
+                self.conditions.setdefault(r, []).append(made)
+        self.final = final
+        self.padded = sum(1 << schedule.original[r] for r in self.conditions)
+        self.new = {r: final.get(r, r) for r in schedule.original}
+
+    def value(self, r: UOp) -> UOp:
+        """Return what a range of any moment has become."""
+        return self.final.get(r, r)
+
+    def add(self, schedule: Schedule, r: UOp, condition: UOp) -> None:
+        """Gate what depends on the original ranges of ``r``."""
+        for o in schedule.origins[r]:
+            self.conditions.setdefault(o, []).append(condition)
+            self.padded |= 1 << schedule.original[o]
+
+
+def _const(value: int) -> UOp:
+    return UOp(Ops.CONST, dtypes.weakint, (), value)
+
+
+def _and(a: UOp | None, b: UOp) -> UOp:
+    return b if a is None else UOp(Ops.AND, dtypes.bool, (b, a))
+
+
+def simplified(u: UOp) -> UOp:
+    """Simplify an index or gate if it divides; sums are normalised later anyway."""
+    return u.simplify() if any(u.ops_below >> op & 1 for op in _DIVISIONS) else u
+
+
+def _place(parts: list[tuple[UOp, int]]) -> UOp:
+    """Return the sum of terms times steps."""
+    total: UOp | None = None
+    for value, step in parts:
+        term = value if step == 1 else UOp(Ops.MUL, dtypes.weakint, (value, _const(step)))
+        total = term if total is None else UOp(Ops.ADD, dtypes.weakint, (total, term))
+    return _const(0) if total is None else total
+
+
+class Rebuild:
+    """Rebuilds the kernel of one Schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.s = schedule
+        self.next_slot = 1 + max(
+            (u.arg.slot for u in schedule.nodes if u.op is Ops.BUFFER or u.op is Ops.PARAM), default=0
+        )
+        self.final = self._final({})
+        cached = schedule.cached
+        self.inside = self._in_order(cached.outputs) if cached else []
+        self.blocks = self._in_order(cached.blocks) if cached else []
+
+    def run(self) -> UOp:
+        """Return the kernel."""
+        return self._rebuilt(_Env(self.s, self.final), self.s.sink)
+
+    def _final(self, stop: dict[UOp, UOp]) -> dict[UOp, UOp]:
+        """Return every replaced range's value in terms of final ranges, or of those that ``stop`` gives instead."""
+        final = dict(stop)
+        for old, value in reversed(self.s.replaced.items()):
+            if old not in final:
+                final[old] = rebuild(value, final)
+        return final
+
+    def _in_order(self, ranges: tuple[UOp, ...]) -> list[UOp]:
+        """Return the final ranges that stand for ``ranges``, in the order of the axes."""
+        found: dict[UOp, None] = {}
+        stack = list(reversed(ranges))
+        while stack:
+            r = stack.pop()
+            if r in self.s.children:
+                stack.extend(reversed(self.s.children[r]))
+            else:
+                found[r] = None
+        return [a.range for a in self.s.axes if a.range in found]
+
+    # ---- plain nodes
+
+    def _rebuilt(self, env: _Env, root: UOp) -> UOp:
+        """Rebuild ``root`` and what it needs in one loop nest."""
+        new, cached, staged = env.new, self.s.cached, self.s.staged
+        stack = [root]
+        while stack:
+            u = stack[-1]
+            if u in new:
+                stack.pop()
+                continue
+            if u in staged and u is not root:
+                new[u] = self._stage(env, u, staged[u])
+                continue
+            if cached is not None and u.op is Ops.REDUCE:
+                new[u] = self._cache(u, cached)
+                continue
+            missing = [x for x in u.src if x not in new]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            new[u] = self._node(env, u)
+        return new[root]
+
+    def _node(self, env: _Env, u: UOp) -> UOp:
+        if u.op is Ops.REDUCE:
+            return self._reduce(env, u, self._in_order(u.src[1:]))
+        src = tuple([env.new[s] for s in u.src])
+        if u.op is Ops.END:
+            return UOp(Ops.END, dtypes.void, (src[0], *self._in_order(u.src[1:])))
+        if u.op is Ops.INDEX and is_memory(u.src[0]):
+            src = self._index_src(env, u, src)
+        return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
+
+    def _index_src(self, env: _Env, u: UOp, src: tuple[UOp, ...]) -> tuple[UOp, ...]:
+        """Simplify a changed index, and gate it where it depends on a padded range."""
+        if self.s.replaced:
+            src = (src[0], *(simplified(s) for s in src[1:]))
+        if not self.s.mask[u] & env.padded:
+            return src
+        gates = [g for r, gs in env.conditions.items() if self.s.mask[u] >> self.s.original[r] & 1 for g in gs]
+        gate = src[2] if len(src) > 2 else None
+        for g in dict.fromkeys(gates):
+            gate = _and(gate, g)
+        return src[:2] if gate is None else (*src[:2], gate)
+
+    # ---- reductions
+
+    def _reduce(self, env: _Env, u: UOp, ranges: list[UOp]) -> UOp:
+        """Rebuild a REDUCE: over its final ranges, the identity beyond the end of padded ones, blocks inside."""
+        value = env.new[u.src[0]]
+        gates = list(dict.fromkeys(g for r in u.src[1:] for g in env.conditions.get(r, ())))
+        own = sum(1 << self.s.original[r] for r in u.src[1:] if r in env.conditions)
+        if gates and not (u.arg[0] is Ops.ADD and self._is_zero_outside(u.src[0], own)):
+            identity = UOp(Ops.CONST, u.dtype, (), identity_element(u.arg[0], u.dtype))
+            for g in gates:
+                value = UOp(Ops.WHERE, u.dtype, (g, value, identity))
+        for r in reversed(ranges):
+            if r in self.s.block_outer:
+                at = ranges.index(r) + 1
+                value = UOp(Ops.REDUCE, u.dtype, (value, *ranges[at:]), u.arg) if ranges[at:] else value
+                ranges = ranges[:at]
+        return UOp(Ops.REDUCE, u.dtype, (value, *ranges), u.arg)
+
+    def _is_zero_outside(self, value: UOp, own: int) -> bool:
+        """Whether a value is 0 where every load that depends on the ranges ``own`` gives 0."""
+        stack = [value]
+        while stack:
+            u = stack.pop()
+            if u.op is Ops.INDEX and is_memory(u.src[0]):
+                if self.s.mask[u] & own != own:
+                    return False
+            elif u.op in (Ops.MUL, Ops.ADD):
+                stack.extend(u.src)
+            elif u.op in (Ops.CAST, Ops.NEG):
+                stack.append(u.src[0])
+            else:
+                return False
+        return True
+
+    # ---- scratch memory
+
+    def _scratch(self, dtype: DType, size: int) -> UOp:
+        arg = ParamArg(self.next_slot, dtype, (size,), addrspace=AddrSpace.LOCAL)
+        self.next_slot += 1
+        return UOp(Ops.BUFFER, dtype, (), arg)
+
+    def _cache(self, u: UOp, cached: Cached) -> UOp:
+        """Make the nest that adds blocks of the reduction up in scratch memory; returns the sum."""
+        sizes = [r.src[0].arg for r in cached.outputs]
+        scratch = self._scratch(u.dtype, math.prod(sizes))
+        steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+        fresh = {r: self.s.new_range(r.src[0].arg, r.arg[-1], frozenset()) for r in self.inside}
+        env = _Env(self.s, {**fresh, **{old: rebuild(v, fresh) for old, v in self.final.items()}})
+        self._rebuilt(env, u.src[0])
+        part = self._reduce(env, u, [r for r in self._in_order(u.src[1:]) if r not in self.blocks])
+        outer = [a.range for a in self.s.axes if not a.reduce and a.range not in self.inside]
+        place = _place([(env.value(r), step) for r, step in zip(cached.outputs, steps, strict=True)])
+        target = scratch.after(*outer, *self.blocks).index(place)
+        is_later: UOp | None = None
+        for r in self.blocks:
+            started = UOp(Ops.CMPLT, dtypes.bool, (_const(0), r))
+            is_later = started if is_later is None else UOp(Ops.OR, dtypes.bool, (is_later, started))
+        before = target if is_later is None else UOp(Ops.INDEX, u.dtype, (*target.src, is_later))
+        added = target.store(UOp(u.arg[0], u.dtype, (before, part)))
+        done = added.end(*(fresh[r] for r in self.inside)).end(*self.blocks)
+        result = _place([(self.final.get(r, r), step) for r, step in zip(cached.outputs, steps, strict=True)])
+        return scratch.after(done).index(result)
+
+    def _stage(self, env: _Env, u: UOp, staged: Staged) -> UOp:
+        """Make the nest that copies an operand to scratch memory; returns the read of the copy."""
+        ranges = (*staged.outputs, *staged.reduces)
+        plain = {r: self.s.new_range(r.src[0].arg, AxisType.LOOP, frozenset()) for r in ranges}
+        walk = _steps(self._rebuilt(_Env(self.s, self._final(plain)), u), plain)
+        lane = next((r for r in (staged.outputs[-1], *reversed(staged.reduces)) if walk[r] == 1), None)
+        lanes = 1
+        if lane is not None and (n := lane.src[0].arg) > 1:
+            lanes = self.s.renderer.vector_bytes // u.dtype.itemsize
+            while lanes > 2 and lanes // 2 >= n:
+                lanes //= 2
+        steps, size = _layout(staged, lane, lanes, LINE_BYTES // u.dtype.itemsize)
+        loops: list[UOp] = []
+        values: dict[UOp, UOp] = {}
+        for r in sorted(ranges, key=lambda r: (r is lane, -abs(walk[r]))):
+            values[r], own = self._fill_loops(r, lanes if r is lane else 1, plain[r])
+            loops += own
+        inner = _Env(self.s, self._final(values))
+        if lane is not None and lane.src[0].arg % lanes:
+            inner.add(self.s, lane, UOp(Ops.CMPLT, dtypes.bool, (values[lane], lane.src[0])))
+        outer = [a.range for a in self.s.axes if not a.reduce and a.range not in self._in_order(staged.inside)]
+        scratch = self._scratch(u.dtype, size)
+        target = scratch.after(*outer, *self.blocks).index(_place([(values[r], steps[r]) for r in ranges]))
+        filled = target.store(self._rebuilt(inner, u)).end(*loops)
+        return scratch.after(filled).index(_place([(env.value(r), steps[r]) for r in ranges]))
+
+    def _fill_loops(self, r: UOp, lanes: int, plain: UOp) -> tuple[UOp, list[UOp]]:
+        """Return the value of a range of a copy, and the loops that it takes."""
+        if lanes == 1:
+            return plain, [plain]
+        outer, vector = -(-r.src[0].arg // lanes), self.s.new_range(lanes, AxisType.VECTOR, frozenset())
+        if outer == 1:
+            return vector, [vector]
+        whole = self.s.new_range(outer, AxisType.LOOP, frozenset())
+        return _place([(whole, lanes), (vector, 1)]), [whole, vector]
+
+
+def _steps(value: UOp, ranges: dict[UOp, UOp]) -> dict[UOp, int]:
+    """Return how far the loads of an expression move per iteration of each range; 0 if they differ or do not move."""
+    found: dict[UOp, set[int]] = {r: set() for r in ranges}
+    for u in value.toposort():
+        if u.op is Ops.INDEX and is_memory(u.src[0]):
+            terms, _ = affine(u.src[1])
+            for r, made in ranges.items():
+                linear = not any(made in t.toposort() for t in terms if t is not made)
+                found[r].add(terms.get(made, 0) if linear else 1 << 20)
+    return {r: max(s - {0}, default=0) if len(s - {0}) < 2 else 1 << 20 for r, s in found.items()}
+
+
+def _layout(staged: Staged, lane: UOp | None, lanes: int, line: int) -> tuple[dict[UOp, int], int]:
+    """Return the step of each range in the copy, and its size.
+
+    What lies beside each other for one value of the reduction (rows), and whole panels, start in different cache lines
+    of different sets, whatever their sizes.
+    """
+    tile, reduces = staged.outputs[-1], staged.reduces
+    order = [*staged.outputs[:-1], *((*reduces, tile) if staged.panel else (tile, *reduces))]
+    steps: dict[UOp, int] = {}
+    step = 1
+    for r in reversed(order):
+        steps[r] = step
+        n = r.src[0].arg
+        step *= -(-n // lanes) * lanes if r is lane else n
+        if r is reduces[0]:
+            step = (-(-step // line) | 1) * line
+    return steps, step
