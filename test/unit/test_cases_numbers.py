@@ -82,6 +82,15 @@ def test_int64_with_uint64_is_float64() -> None:
     assert mixed.item() == 2.0**63
 
 
+def test_remainders_of_floats() -> None:
+    x, y = (
+        Tensor([5.5, -5.5, 5.5, -5.5, 1.0, -1.0, 5.0, INF, 1.0]),
+        Tensor([2.0, 2.0, -2.0, -2.0, INF, INF, -INF, 3.0, 0.0]),
+    )
+    assert_values(x % y, [1.5, 0.5, -0.5, -1.5, 1.0, INF, -INF, NAN, NAN])
+    assert_values(x.fmod(y), [1.5, -1.5, 1.5, -1.5, 1.0, -1.0, 5.0, NAN, NAN])
+
+
 # ---- NaN -----------------------------------------------------------------------------------------------------------
 
 
@@ -242,6 +251,12 @@ def test_long_sums_have_the_error_of_pairwise_ones() -> None:
 def test_variance_far_from_zero() -> None:
     values = (np.random.default_rng(3).random(100_000) + 1000).astype(np.float32)
     assert relative(Tensor(values).var(), values.astype(np.float64).var(ddof=1)) < 1e-5
+
+
+def test_standard_deviation_of_equal_numbers() -> None:
+    assert Tensor([3.0, 3.0, 3.0]).std().item() == 0
+    assert gradient_of(lambda x: x.std(), [3.0, 3.0, 3.0]).tolist() == [0, 0, 0]
+    assert gradient_of(lambda x: x.std(), [1.0, 3.0]).tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5])
 
 
 def test_long_sums_of_halfs() -> None:

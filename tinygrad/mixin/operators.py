@@ -127,18 +127,27 @@ class OperatorMixin(CreationMixin):
         return quotient
 
     def mod(self, x: Any, reverse: bool = False) -> Self:
-        """Remainder with the sign of the divisor, as Python; also ``%``."""
+        """Remainder with the sign of the divisor, as Python; also ``%``.
+
+        On floats, the rounding of the quotient counts: beyond 2**24 (float32) the remainder has no right digit.
+        """
         lhs, rhs = self._operands(x, reverse, "mod")
         if not dtypes.is_float(lhs.dtype):
             return lhs._integer().alu(Ops.FLOORMOD, rhs._integer())
-        return lhs - lhs.div(rhs, rounding_mode="floor") * rhs
+        rest = lhs._float_remainder(rhs)
+        return (rest.ne(0) & (rest < 0).ne(rhs < 0)).where(rest + rhs, rest)
 
     def fmod(self, x: Any) -> Self:
-        """Remainder with the sign of the dividend, as C."""
+        """Remainder with the sign of the dividend, as C. On floats, the rounding of the quotient counts."""
         lhs, rhs = self._operands(x, op="fmod")
         if not dtypes.is_float(lhs.dtype):
             return lhs._integer().alu(Ops.CMOD, rhs._integer())
-        return lhs - lhs.div(rhs, rounding_mode="trunc") * rhs
+        return lhs._float_remainder(rhs)
+
+    def _float_remainder(self, divisor: Self) -> Self:
+        # A quotient of 0 leaves the dividend, whatever the divisor: 0 times an infinity would be NaN.
+        quotient = self.div(divisor, rounding_mode="trunc")
+        return quotient.eq(0).where(self, self - quotient * divisor)
 
     def _integer(self) -> Self:
         """Return a bool as an integer: division and remainder are no logical operations."""

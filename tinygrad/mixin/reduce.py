@@ -186,15 +186,17 @@ class ReduceMixin(ElementwiseMixin):
         return results if keepdim else tuple(r._drop_axes(axes) for r in results)  # type: ignore[return-value]
 
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None) -> Self:
-        """Return the standard deviation over ``axis``."""
-        return self.var(axis if dim is None else dim, keepdim, correction).sqrt()
+        """Return the standard deviation over ``axis``; where it is 0, its gradient is 0."""
+        return self.std_mean(axis if dim is None else dim, keepdim, correction)[0]
 
     def std_mean(
         self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None
     ) -> tuple[Self, Self]:
         """Return (standard deviation, mean) over ``axis``."""
         variance, mean = self.var_mean(axis if dim is None else dim, keepdim, correction)
-        return variance.sqrt(), mean
+        root = variance.sqrt()
+        slope = root.eq(0).where(0.0, root.reciprocal() * 0.5)
+        return root._with_gradient(variance, slope), mean
 
     # ---- norms -----------------------------------------------------------------------------------------------------
 
