@@ -91,8 +91,8 @@ def buffer_under(u: UOp) -> UOp | None:
 def writes_through(u: UOp) -> bool:
     """Whether a write to ``u`` is a write to what it is a view of.
 
-    Not if the view shows an element several times (EXPAND) or elements of its own (PAD), or if it shows a constant: there, a
-    tensor that is written to gets storage of its own.
+    Not if the view shows an element several times (EXPAND) or elements of its own (PAD), or if it shows a constant:
+    there, a tensor that is written to gets storage of its own.
     """
     base, pads = u, False
     while is_view_node(base):

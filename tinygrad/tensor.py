@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.backward import fill_gradients
 from tinygrad.boundary import BINARY_OPERATORS, OPERATORS, describe_types, explain_methods
 from tinygrad.buffer import Buffer
 from tinygrad.calls import CallMixin
@@ -21,31 +22,24 @@ from tinygrad.dtype import (
     _from_np_dtype,
     _to_np_dtype,
     dtypes,
-    least_upper_dtype,
-    strong_dtype,
     to_dtype,
 )
-from tinygrad.errors import DeviceError, DTypeError, ShapeError, error_text, shown
+from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.live import (
     all_tensors,
     apply_map_to_tensors,
-    buffer_under,
-    is_shared_value,
-    live_tensors,
     new_storage,
     noticed,
     register,
     storage_under,
-    write_view,
-    writes_through,
 )
-from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.mixin.hooks import same_shape
 from tinygrad.realizing import compute, schedule
 from tinygrad.settings import TRAINING, Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.writing import assign, in_place
 
 if TYPE_CHECKING:
     import numpy as np
@@ -281,7 +275,7 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
     def __repr__(self) -> str:
         grad = "" if self.grad is None else " with grad"
-        head = f"Tensor shape={_shape_text(self.shape)} dtype={self.dtype.full_name} device={self.device}{grad}"
+        head = f"Tensor shape={shown(self.shape)} dtype={self.dtype.full_name} device={self.device}{grad}"
         try:
             values = self._values_in_memory()
         except Exception:  # noqa: BLE001  printing must not fail, whatever state the device is in
@@ -461,45 +455,7 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
             ShapeError: ``x`` does not broadcast.
             RuntimeError: Dtype or device differ.
         """
-        value = self._written_value(x, "assign")
-        if value.uop is self.uop:
-            return self
-        if str(self.device).startswith("DISK"):
-            return self._write_to_disk(value)
-        view, node = self.uop, value.uop
-        if writes_through(view) and (buffer_under(view) is not None or storage_under(view) is not view):
-            if is_shared_value(view):
-                raise RuntimeError(error_text("assign", "a view of a value that has no storage yet, and that is equal to "
-                                              "the value of another tensor: it is not clear whose elements to write",
-                                              {"self": self}, hint="realize() the tensor before taking the view"))  # fmt: skip
-            write_view(view, node)
-        elif node.device is None or buffer_under(node) is not None or node.dtype in dtypes.weaks:
-            self.uop = new_storage(node, self.device)
-        else:
-            # No storage yet, and nobody else shows this value: it is simply another value from now on.
-            self.uop = node
-        return self
-
-    def _written_value(self, x: Any, op: str) -> Tensor:
-        """Return ``x`` as a tensor of this shape and dtype, on this device (on any device for files)."""
-        own, on_disk = strong_dtype(self.dtype), str(self.device).startswith("DISK")
-        if not isinstance(x, (Tensor, UOp)):
-            x = Tensor(x, dtype=own, device=None if on_disk else self.device)
-        value = x if isinstance(x, Tensor) else _wrap(x)
-        if value.dtype is not own:
-            if value.dtype not in dtypes.weaks or least_upper_dtype(own, value.dtype) is not own:
-                raise DTypeError(error_text(op, f"{op} dtype mismatch, {own} and {value.dtype}",
-                                            {"self": self, "x": value},
-                                            hint=f"x.cast({own!r})"))  # fmt: skip
-            value = value.cast(own)
-        # A file takes values from anywhere: they are computed where they are and then written.
-        if None not in (self.device, value.device) and self.device != value.device and not on_disk:
-            raise DeviceError(error_text(op, f"{op} device mismatch, {self.device} and {value.device}",
-                                         {"self": self, "x": value}, hint=f"x.to({self.device!r})"))  # fmt: skip
-        return value._broadcast_to(self.shape)
-
-    def _write_to_disk(self, value: Tensor) -> Tensor:
-        self.uop.buffer.ensure_allocated().copyin(value._read().as_memoryview())
+        assign(self, x)
         return self
 
     # ---- gradients -------------------------------------------------------------------------------------------------
@@ -523,28 +479,8 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
             >>> x.grad.tolist()
             [6.0]
         """
-        if not dtypes.is_float(self.dtype):
-            raise DTypeError(
-                error_text("backward", f"only float Tensors have gradient, this one is {self.dtype}", {"tensor": self})
-            )
-        root_grad = root_gradient(self, gradient)
-        reached = _undetached(self.uop)
-        wanted = [
-            t for t in live_tensors() if t.uop in reached and dtypes.is_float(t.dtype) and not t.uop.is_virtual
-        ]  # fmt: skip
-        found = compute_gradient(self.uop, root_grad, dict.fromkeys(t.uop for t in wanted))
-        for t in wanted:
-            grad = found[t.uop] if t.uop in found else t.uop.const_like(0)
-            t._add_gradient(_wrap(grad))
+        fill_gradients(self, gradient)
         return self
-
-    def _add_gradient(self, grad: Tensor) -> None:
-        if self.grad is None:
-            self.grad = grad
-        elif self.grad.uop.is_realized:
-            self.grad.assign(self.grad + grad)
-        else:
-            self.grad = self.grad + grad
 
     @staticmethod
     def train(mode: bool = True) -> Context:
@@ -580,26 +516,9 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         return Tensor(fetch(url, gunzip=gunzip), **kwargs)
 
 
-def _add_in_place_operators() -> None:
-    def make(name: str) -> Callable[[Tensor, Any], Tensor]:
-        operator = getattr(Tensor, f"__{name}__")
+for _name in BINARY_OPERATORS:
+    setattr(Tensor, f"__i{_name}__", in_place(getattr(Tensor, f"__{_name}__"), _name))
 
-        def run(self: Tensor, x: Any) -> Tensor:
-            result = operator(self, x)
-            if is_shared_value(self.uop):  # in ``a[0] += 1`` the result is assigned to ``a[0]`` next
-                self.uop = self._written_value(result, f"i{name}").uop
-                return self
-            return self.assign(result)
-
-        run.__name__, run.__qualname__ = f"__i{name}__", f"Tensor.__i{name}__"
-        run.__doc__ = f"``assign`` of ``__{name}__``."
-        return run
-
-    for name in BINARY_OPERATORS:
-        setattr(Tensor, f"__i{name}__", make(name))
-
-
-_add_in_place_operators()
 
 describe_types(Self=Tensor, Tensor=Tensor, UOp=UOp, DTypeLike=DType | str)
 _special = OPERATORS | {"__init__", "__setitem__", "__invert__", "__neg__"}
@@ -617,20 +536,3 @@ def _wrap(uop: UOp) -> Tensor:
     _set_is_param(tensor, True)
     register(tensor)
     return tensor
-
-
-def _undetached(root: UOp) -> set[UOp]:
-    """Return the nodes of the graph, not looking below DETACH (except where it states a gradient)."""
-    seen = {root}
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        for source in node.src[1::2] if node.op is Ops.DETACH else node.src:
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
-    return seen
-
-
-def _shape_text(shape: tuple[Any, ...]) -> str:
-    return shown(shape)

@@ -65,7 +65,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "Operators: `mixin/`",
         "Methods that Tensor and UOp share; nothing here computes.",
         [
-            "mixin/__init__.py", "mixin/hooks.py", "mixin/movement.py", "mixin/creation.py", "mixin/elementwise.py",
+            "mixin/__init__.py", "mixin/hooks.py", "mixin/movement.py", "mixin/padding.py", "mixin/windows.py", "mixin/creation.py", "mixin/elementwise.py",
             "mixin/operators.py", "mixin/unary.py", "mixin/activation.py", "mixin/reduce.py", "mixin/op.py", "mixin/rand.py",
             "mixin/gradient.py", "mixin",
         ],
@@ -73,7 +73,10 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
     (
         "Frontend",
         "What a user holds.",
-        ["tensor.py", "construct.py", "reading.py", "calls.py", "live.py", "realizing.py", "pending.py", "function.py", "middleware.py"],
+        [
+            "tensor.py", "construct.py", "reading.py", "writing.py", "backward.py", "calls.py", "live.py", "realizing.py",
+            "pending.py", "function.py", "middleware.py",
+        ],
     ),
     (
         "Scheduler: `schedule/`",

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.dtype import dtypes
 from tinygrad.errors import ShapeError, error_text, shown
-from tinygrad.helpers import all_int, ceildiv, flat_to_grouped, prod
+from tinygrad.helpers import ceildiv, prod
 from tinygrad.mixin.hooks import Hooks, Sint, dim_args, known_size, same_shape, same_size, shape_args, ssimplify
 from tinygrad.uop import Ops
 
@@ -185,71 +184,9 @@ class MovementMixin(Hooks):
             >>> Tensor([1, 2]).pad((1, 0), value=9).tolist()
             [9, 1, 2]
         """
-        if mode not in {"constant", "reflect", "replicate", "circular"}:
-            raise NotImplementedError(f"pad: mode {mode!r}; expected constant, reflect, replicate or circular")
-        pads = self._padding_pairs(padding)
-        if mode != "constant":
-            return self._pad_by_copying(pads, mode)
-        cropped = self
-        if any(isinstance(p, int) and p < 0 for pair in pads for p in pair):
-            cropped = self.shrink([
-                (-min(b, 0), s + min(e, 0)) for (b, e), s in zip(pads, self.shape, strict=True)
-            ])  # fmt: skip
-            pads = tuple((max(b, 0), max(e, 0)) for b, e in pads)
-        return cropped._pad_constant(pads, value)
+        from tinygrad.mixin.padding import pad
 
-    def _pad_constant(self, pads: tuple[tuple[Any, Any], ...], value: Any) -> Self:
-        if all(isinstance(b, int) and isinstance(e, int) and b == 0 == e for b, e in pads):
-            return self
-        padded = self._mop(Ops.PAD, pads)
-        if isinstance(value, (int, float)) and value == 0:
-            return padded
-        # PAD fills with 0, so another value is selected by a mask that is padded with False.
-        inside = self.const_like(True, dtypes.bool)._mop(Ops.PAD, pads)
-        return inside.where(padded, self.ufix(value).cast(self.dtype))  # type: ignore[attr-defined, no-any-return]
-
-    def _padding_pairs(self, padding: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
-        padding = tuple(padding)
-        if any(p is None or isinstance(p, (tuple, list)) for p in padding):
-            if len(padding) != self.ndim:
-                raise self._movement_error(
-                    "pad", f"{len(padding)} pairs for {self.ndim} dims", "one pair (or None) per dim"
-                )
-            return tuple((0, 0) if p is None else (p[0], p[1]) for p in padding)
-        if len(padding) % 2 != 0 or len(padding) > 2 * self.ndim:
-            raise self._movement_error("pad", f"flat padding {shown(padding)} has {len(padding)} numbers",
-                                       f"an even number of at most {2 * self.ndim}")  # fmt: skip
-        return ((0, 0),) * (self.ndim - len(padding) // 2) + flat_to_grouped(padding)
-
-    def _pad_by_copying(self, pads: tuple[tuple[Any, Any], ...], mode: str) -> Self:
-        if not all_int(self.shape):
-            raise AssertionError(error_text("pad", f"mode {mode} needs a static shape", {"tensor": self}))
-        result = self
-        for dim, (before, after) in enumerate(pads):
-            if before or after:
-                result = result._pad_dim(dim, before, after, mode)
-        return result
-
-    def _pad_dim(self, dim: int, before: int, after: int, mode: str) -> Self:
-        crop_before, crop_after, before, after = max(-before, 0), max(-after, 0), max(before, 0), max(after, 0)
-        size = self.shape[dim]
-        limit = {"reflect": size - 1, "circular": size, "replicate": max(before, after) if size else 0}[mode]
-        if before > limit or after > limit:
-            raise self._movement_error("pad", f"padding ({before}, {after}) of dim {dim} is too large for mode {mode}",
-                                       f"at most {limit}")  # fmt: skip
-
-        if mode == "circular":
-            left, right = self._slice_dim(dim, size - before, size), self._slice_dim(dim, 0, after)
-        elif mode == "reflect":
-            left = self._slice_dim(dim, 1, 1 + before).flip(dim)
-            right = self._slice_dim(dim, size - 1 - after, size - 1).flip(dim)
-        else:
-            keep = [-1] * self.ndim
-            left = self._slice_dim(dim, 0, 1).expand([*keep[:dim], before, *keep[dim + 1 :]])
-            right = self._slice_dim(dim, size - 1, size).expand([*keep[:dim], after, *keep[dim + 1 :]])
-        parts: list[Any] = [p for p in (left, self, right) if p.shape[dim] != 0]
-        joined: Self = parts[0].cat(*parts[1:], dim=dim) if len(parts) > 1 else self
-        return joined._slice_dim(dim, crop_before, joined.shape[dim] - crop_after)
+        return pad(self, padding, mode, value)
 
     def _slice_dim(self, dim: int, start: Sint, end: Sint) -> Self:
         return self.shrink([(start, end) if i == dim else None for i in range(self.ndim)])
@@ -260,6 +197,8 @@ class MovementMixin(Hooks):
         Raises:
             ShapeError: Wrong number of sizes, or a size that is smaller than the present one.
         """
+        from tinygrad.mixin.padding import pad_constant
+
         sizes = shape_args(shape, args, "pad_to")
         if len(sizes) != self.ndim:
             raise self._movement_error(
@@ -270,7 +209,7 @@ class MovementMixin(Hooks):
             raise self._movement_error(
                 "pad_to", f"cannot pad {shown(self.shape)} to the smaller {shown(sizes)}", "new size >= size"
             )
-        return self._pad_constant(pads, value)
+        return pad_constant(self, pads, value)
 
     # ---- dims ------------------------------------------------------------------------------------------------------
 
@@ -508,82 +447,7 @@ class MovementMixin(Hooks):
     def _pool(
         self, kernel: tuple[int, ...], stride: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1
     ) -> Self:
-        """Return all windows over the last dims: (..., spatial) becomes (..., windows, kernel).
+        """Return all windows over the last dims: (..., spatial) becomes (..., windows, kernel)."""
+        from tinygrad.mixin.windows import pool_windows
 
-        Element (y, k) of a dim reads y * stride + k * dilation. Built from repeat, shrink and reshape alone, so the
-        scheduler sees nothing but index arithmetic, which it simplifies to that sum.
-
-        Raises:
-            AssertionError: The kernel is larger than the input.
-        """
-        count = len(kernel)
-        strides, dilations = (
-            (v,) * count if isinstance(v, int) else tuple(v) for v in (stride, dilation)
-        )  # fmt: skip
-        if len(strides) != count or len(dilations) != count or self.ndim < count:
-            raise AssertionError(error_text("pool", f"stride {strides}, dilation {dilations} for kernel {kernel}",
-                                            {"input": self}, f"{count} numbers each"))  # fmt: skip
-        batch, spatial = self.shape[: self.ndim - count], self.shape[self.ndim - count :]
-        spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
-        if not all((known := known_size(n)) is None or span <= known for span, n in zip(spans, spatial, strict=True)):
-            raise AssertionError(error_text("pool", f"kernel {kernel}, dilation {dilations}: larger than the input",
-                                            {"input": self}))  # fmt: skip
-        # Not ceildiv: a symbolic size is better divided by a positive number.
-        out = [ssimplify((n - span) // s + 1) for n, span, s in zip(spatial, spans, strides, strict=True)]
-        if all((k <= s and d == 1) or k == 1 for k, s, d in zip(kernel, strides, dilations, strict=True)):
-            x = self._disjoint_windows(kernel, strides, out)
-        else:
-            x = self._overlapping_windows(kernel, strides, dilations, out)
-        lead = len(batch)
-        # (..., w0, k0, w1, k1, ...) -> (..., w0, w1, ..., k0, k1, ...)
-        return x.permute([
-            *range(lead),
-            *(lead + 2 * i for i in range(count)),
-            *(lead + 2 * i + 1 for i in range(count)),
-        ])
-
-    def _disjoint_windows(self, kernel: tuple[int, ...], strides: tuple[int, ...], out: list[int]) -> Self:
-        lead = self.ndim - len(kernel)
-        spatial, keep = self.shape[lead:], [None] * lead
-        covered = [o * s for o, s in zip(out, strides, strict=True)]
-        x = self.pad([*keep, *((0, _largest(c - n, 0)) for c, n in zip(covered, spatial, strict=True))])
-        x = x.shrink([*keep, *((0, c) for c in covered)])
-        x = x.reshape((*self.shape[:lead], *(v for o, s in zip(out, strides, strict=True) for v in (o, s))))
-        return x.shrink([*keep, *(v for k in kernel for v in (None, (0, k)))])
-
-    def _overlapping_windows(
-        self, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], out: list[int]
-    ) -> Self:
-        lead = self.ndim - len(kernel)
-        batch, spatial, keep = self.shape[:lead], self.shape[lead:], [None] * lead
-        per_dim = list(zip(kernel, strides, dilations, spatial, out, strict=True))
-        # Row k of the repeated input, cut into rows of f * n + d, starts at position k * d of the input (modulo n).
-        # f is 1 unless the stride is so large that out * stride would not fit in one row.
-        factors = [_most_rows(o * s - d, s - d, n) for _, s, d, n, o in per_dim]
-        rows = [f * n + d for f, (_, _, d, n, _) in zip(factors, per_dim, strict=True)]
-        repeats = [k * f + ceildiv(k * d, _smallest(n)) for f, (k, _, d, n, _) in zip(factors, per_dim, strict=True)]
-        x = self.repeat([*[1] * lead, *repeats])
-        x = x.shrink([*keep, *((0, k * r) for k, r in zip(kernel, rows, strict=True))])
-        x = x.reshape((*batch, *(v for k, r in zip(kernel, rows, strict=True) for v in (k, r))))
-        x = x.shrink([*keep, *(v for k, s, _, _, o in per_dim for v in ((0, k), (0, o * s)))])
-        x = x.reshape((*batch, *(v for k, s, _, _, o in per_dim for v in (k, o, s))))
-        x = x.shrink([*keep, *(v for k, _, _, _, o in per_dim for v in ((0, k), (0, o), (0, 1)))])
-        x = x.reshape((*batch, *(v for k, _, _, _, o in per_dim for v in (k, o))))
-        return x.permute([*range(lead), *(lead + 2 * i + j for i in range(len(kernel)) for j in (1, 0))])
-
-
-def _smallest(size: Any) -> int:
-    return max(size if isinstance(size, int) else int(size.vmin), 1)
-
-
-def _largest(a: Any, b: int) -> Any:
-    from tinygrad.uop.ops import smax
-
-    return smax(a, b)
-
-
-def _most_rows(needed: Any, beyond: int, size: Any) -> int:
-    """Return how many times ``size`` covers ``needed``, which is at most ``size + beyond`` where it is symbolic."""
-    if isinstance(size, int):
-        return int(ceildiv(max(needed, size), size))
-    return int(1 + ceildiv(max(beyond, 0), _smallest(size)))
+        return pool_windows(self, kernel, stride, dilation)

@@ -2,7 +2,7 @@
 
 In:   (..., *spatial).
 Out:  windows reduced by max or mean, their inverse, and linear or nearest resampling.
-Why:  windows that do not overlap are a reshape, so their gradient is one too; see ``MovementMixin._pool``.
+Why:  windows that do not overlap are a reshape, so their gradient is one too; see ``windows``.
 """
 
 from __future__ import annotations

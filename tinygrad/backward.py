@@ -1,0 +1,60 @@
+"""``backward``: the gradients of one tensor, left on the tensors that it was computed from.
+
+In:   a float tensor, and the gradient that flows into it.
+Out:  ``grad`` of every live float tensor in its graph is filled or added to.
+Why:  which tensors those are is known only here: ``mixin/gradient.py`` differentiates nodes, and a node does not know
+      who shows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tinygrad.dtype import dtypes
+from tinygrad.errors import DTypeError, error_text
+from tinygrad.live import live_tensors
+from tinygrad.mixin.gradient import compute_gradient, root_gradient
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+if TYPE_CHECKING:
+    from tinygrad.tensor import Tensor
+
+
+def fill_gradients(root: Tensor, gradient: Tensor | None) -> None:
+    """Differentiate ``root``; see ``Tensor.backward``."""
+    if not dtypes.is_float(root.dtype):
+        raise DTypeError(
+            error_text("backward", f"only float Tensors have gradient, this one is {root.dtype}", {"tensor": root})
+        )
+    root_grad = root_gradient(root, gradient)
+    reached = _undetached(root.uop)
+    wanted = [
+        t for t in live_tensors() if t.uop in reached and dtypes.is_float(t.dtype) and not t.uop.is_virtual
+    ]  # fmt: skip
+    found = compute_gradient(root.uop, root_grad, dict.fromkeys(t.uop for t in wanted))
+    for t in wanted:
+        grad = found[t.uop] if t.uop in found else t.uop.const_like(0)
+        _add_gradient(t, t._wrap_uop(grad))
+
+
+def _add_gradient(tensor: Tensor, grad: Tensor) -> None:
+    if tensor.grad is None:
+        tensor.grad = grad
+    elif tensor.grad.uop.is_realized:
+        tensor.grad.assign(tensor.grad + grad)
+    else:
+        tensor.grad = tensor.grad + grad
+
+
+def _undetached(root: UOp) -> set[UOp]:
+    """Return the nodes of the graph, not looking below DETACH (except where it states a gradient)."""
+    seen = {root}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        for source in node.src[1::2] if node.op is Ops.DETACH else node.src:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return seen

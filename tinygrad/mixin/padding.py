@@ -1,0 +1,93 @@
+"""Padding: with a value, or with what is there already (reflected, repeated, wrapped around).
+
+In:   a tensor and, per dim, how many elements to add before and after; negative amounts crop.
+Out:  the padded tensor. A PAD node fills with 0; everything else is built from it and from views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tinygrad.dtype import dtypes
+from tinygrad.errors import error_text, shown
+from tinygrad.helpers import all_int, flat_to_grouped
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from tinygrad.mixin.movement import MovementMixin
+
+X = TypeVar("X", bound="MovementMixin")
+
+
+def pad(x: X, padding: Sequence[Any], mode: str = "constant", value: Any = 0.0) -> X:
+    """Pad or crop; see ``MovementMixin.pad``."""
+    if mode not in {"constant", "reflect", "replicate", "circular"}:
+        raise NotImplementedError(f"pad: mode {mode!r}; expected constant, reflect, replicate or circular")
+    pads = _pairs(x, padding)
+    if mode != "constant":
+        return _pad_by_copying(x, pads, mode)
+    cropped = x
+    if any(isinstance(p, int) and p < 0 for pair in pads for p in pair):
+        cropped = x.shrink([
+            (-min(b, 0), s + min(e, 0)) for (b, e), s in zip(pads, x.shape, strict=True)
+        ])  # fmt: skip
+        pads = tuple((max(b, 0), max(e, 0)) for b, e in pads)
+    return pad_constant(cropped, pads, value)
+
+
+def pad_constant(x: X, pads: tuple[tuple[Any, Any], ...], value: Any) -> X:
+    """Pad with one value; amounts are not negative."""
+    if all(isinstance(b, int) and isinstance(e, int) and b == 0 == e for b, e in pads):
+        return x
+    padded = x._mop(Ops.PAD, pads)
+    if isinstance(value, (int, float)) and value == 0:
+        return padded
+    # PAD fills with 0, so another value is selected by a mask that is padded with False.
+    inside = x.const_like(True, dtypes.bool)._mop(Ops.PAD, pads)
+    return inside.where(padded, x.ufix(value).cast(x.dtype))  # type: ignore[attr-defined, no-any-return]
+
+
+def _pairs(x: MovementMixin, padding: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
+    """Return (before, after) of every dim."""
+    padding = tuple(padding)
+    if any(p is None or isinstance(p, (tuple, list)) for p in padding):
+        if len(padding) != x.ndim:
+            raise x._movement_error("pad", f"{len(padding)} pairs for {x.ndim} dims", "one pair (or None) per dim")
+        return tuple((0, 0) if p is None else (p[0], p[1]) for p in padding)
+    if len(padding) % 2 != 0 or len(padding) > 2 * x.ndim:
+        raise x._movement_error("pad", f"flat padding {shown(padding)} has {len(padding)} numbers",
+                                   f"an even number of at most {2 * x.ndim}")  # fmt: skip
+    return ((0, 0),) * (x.ndim - len(padding) // 2) + flat_to_grouped(padding)
+
+
+def _pad_by_copying(x: X, pads: tuple[tuple[Any, Any], ...], mode: str) -> X:
+    if not all_int(x.shape):
+        raise AssertionError(error_text("pad", f"mode {mode} needs a static shape", {"tensor": x}))
+    result = x
+    for dim, (before, after) in enumerate(pads):
+        if before or after:
+            result = _pad_dim(result, dim, before, after, mode)
+    return result
+
+
+def _pad_dim(x: X, dim: int, before: int, after: int, mode: str) -> X:
+    crop_before, crop_after, before, after = max(-before, 0), max(-after, 0), max(before, 0), max(after, 0)
+    size = x.shape[dim]
+    limit = {"reflect": size - 1, "circular": size, "replicate": max(before, after) if size else 0}[mode]
+    if before > limit or after > limit:
+        raise x._movement_error("pad", f"padding ({before}, {after}) of dim {dim} is too large for mode {mode}",
+                                   f"at most {limit}")  # fmt: skip
+
+    if mode == "circular":
+        left, right = x._slice_dim(dim, size - before, size), x._slice_dim(dim, 0, after)
+    elif mode == "reflect":
+        left = x._slice_dim(dim, 1, 1 + before).flip(dim)
+        right = x._slice_dim(dim, size - 1 - after, size - 1).flip(dim)
+    else:
+        keep = [-1] * x.ndim
+        left = x._slice_dim(dim, 0, 1).expand([*keep[:dim], before, *keep[dim + 1 :]])
+        right = x._slice_dim(dim, size - 1, size).expand([*keep[:dim], after, *keep[dim + 1 :]])
+    parts: list[Any] = [p for p in (left, x, right) if p.shape[dim] != 0]
+    joined: X = parts[0].cat(*parts[1:], dim=dim) if len(parts) > 1 else x
+    return joined._slice_dim(dim, crop_before, joined.shape[dim] - crop_after)

@@ -1,0 +1,81 @@
+"""Writes into tensors as a whole: ``assign``, and the operators that end in it.
+
+In:   a tensor and the value that it shall have.
+Out:  the tensor shows that value, and so do all others that show the same storage.
+Why:  a write makes a new node, the storage after the write, and every tensor that shows the storage has to point at it
+      (``live``). Writes to a selection, ``x[...] = v``, are in ``mixin/setitem.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype
+from tinygrad.errors import DeviceError, DTypeError, error_text
+from tinygrad.live import buffer_under, is_shared_value, new_storage, storage_under, write_view, writes_through
+from tinygrad.uop.ops import UOp
+
+if TYPE_CHECKING:
+    from tinygrad.tensor import Tensor
+
+
+def assign(tensor: Tensor, x: Any) -> None:
+    """Write ``x`` into a tensor; see ``Tensor.assign``."""
+    value = written_value(tensor, x, "assign")
+    if value.uop is tensor.uop:
+        return
+    if str(tensor.device).startswith("DISK"):
+        tensor.uop.buffer.ensure_allocated().copyin(value._read().as_memoryview())
+        return
+    view, node = tensor.uop, value.uop
+    if writes_through(view) and (buffer_under(view) is not None or storage_under(view) is not view):
+        if is_shared_value(view):
+            fault = (
+                "a view of a value that has no storage yet, and that is equal to the value of another tensor: "
+                "it is not clear whose elements to write"
+            )
+            hint = "realize() the tensor before taking the view"
+            raise RuntimeError(error_text("assign", fault, {"self": tensor}, hint=hint))
+        write_view(view, node)
+    elif node.device is None or buffer_under(node) is not None or node.dtype in dtypes.weaks:
+        tensor.uop = new_storage(node, tensor.device)
+    else:
+        # No storage yet, and nobody else shows this value: it is simply another value from now on.
+        tensor.uop = node
+
+
+def written_value(tensor: Tensor, x: Any, op: str) -> Tensor:
+    """Return ``x`` as a tensor with the shape, dtype and device of ``tensor`` (on any device for files)."""
+    from tinygrad.tensor import Tensor
+
+    own, on_disk = strong_dtype(tensor.dtype), str(tensor.device).startswith("DISK")
+    if not isinstance(x, (Tensor, UOp)):
+        x = Tensor(x, dtype=own, device=None if on_disk else tensor.device)
+    value = x if isinstance(x, Tensor) else tensor._wrap_uop(x)
+    if value.dtype is not own:
+        if value.dtype not in dtypes.weaks or least_upper_dtype(own, value.dtype) is not own:
+            raise DTypeError(error_text(op, f"{op} dtype mismatch, {own} and {value.dtype}",
+                                        {"self": tensor, "x": value},
+                                        hint=f"x.cast({own!r})"))  # fmt: skip
+        value = value.cast(own)
+    # A file takes values from anywhere: they are computed where they are and then written.
+    if None not in (tensor.device, value.device) and tensor.device != value.device and not on_disk:
+        raise DeviceError(error_text(op, f"{op} device mismatch, {tensor.device} and {value.device}",
+                                     {"self": tensor, "x": value}, hint=f"x.to({tensor.device!r})"))  # fmt: skip
+    return value._broadcast_to(tensor.shape)
+
+
+def in_place(operator: Callable[[Tensor, Any], Tensor], name: str) -> Callable[[Tensor, Any], Tensor]:
+    """Return the method ``__i<name>__`` for the method ``__<name>__``."""
+
+    def run(self: Tensor, x: Any) -> Tensor:
+        result = operator(self, x)
+        if is_shared_value(self.uop):  # in ``a[0] += 1`` the result is assigned to ``a[0]`` next
+            self.uop = written_value(self, result, f"i{name}").uop
+            return self
+        return self.assign(result)
+
+    run.__name__, run.__qualname__ = f"__i{name}__", f"Tensor.__i{name}__"
+    run.__doc__ = f"``assign`` of ``__{name}__``."
+    return run
