@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.views import own_copy
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
@@ -127,6 +128,11 @@ def is_shared_value(u: UOp) -> bool:
     if base is u or buffer_under(u) is not None:
         return False
     return sum(tensor.uop is base for tensor in live_tensors()) > 1
+
+
+def is_stored(u: UOp) -> bool:
+    """Whether a tensor that shows ``u`` shows storage, which others may show too."""
+    return storage_under(u).op in (Ops.BUFFER, Ops.AFTER)
 
 
 def rebase(u: UOp, old: UOp, new: UOp) -> UOp:
@@ -254,10 +260,14 @@ def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "") -> None:
     for node in becomes:
         mask |= node.footprint_bit
     affected: list[Tensor] = []
+    shown: set[UOp] = set()
     for tensor in live_tensors():
         uop = tensor.uop
         if uop in becomes:
-            point(tensor, becomes[uop])
+            # Equal expressions are one node. If both tensors showed one storage, a write to one would change the other.
+            point(tensor, own_copy(becomes[uop]) if uop in shown else becomes[uop])
+            if not is_stored(uop):
+                shown.add(uop)
         elif uop.footprint & mask and uop.op is not Ops.BUFFER:
             affected.append(tensor)
     if affected:

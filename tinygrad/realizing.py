@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tinygrad.errors import error_text
-from tinygrad.live import apply_map_to_tensors, buffer_under
+from tinygrad.live import apply_map_to_tensors, buffer_under, is_stored, point
 from tinygrad.mixin.rand import random_state
 from tinygrad.pending import stale_readers
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.views import own_copy
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
@@ -70,7 +71,7 @@ def schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
 def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, dict[str, int], dict[UOp, UOp]]:
     from tinygrad.schedule import create_linear_with_vars
 
-    sink = UOp.sink(*dict.fromkeys(t.uop for t in tensors))
+    sink = UOp.sink(*_roots(tensors))
     sink = UOp.sink(*sink.src, *_random_states_with(sink))
     if needs_values:
         _check_bound(sink)
@@ -81,6 +82,15 @@ def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, di
             break
         sink = UOp.sink(*sink.src, *nodes)
     return create_linear_with_vars(sink)
+
+
+def _roots(tensors: list[Tensor]) -> list[UOp]:
+    """Return the nodes to compute; the second of two tensors with equal expressions is a copy of the first."""
+    owners: dict[UOp, Tensor] = {}
+    for t in tensors:
+        while owners.setdefault(t.uop, t) is not t and not is_stored(t.uop):
+            point(t, own_copy(t.uop))
+    return list(owners)
 
 
 def _random_states_with(sink: UOp) -> list[UOp]:

@@ -57,7 +57,7 @@ class ElementwiseMixin(ActivationMixin):
         if not dtypes.is_float(x.dtype):
             floating = least_upper_float(x.dtype)
             x, y = x.cast(floating), y.cast(floating)
-        same = x.eq(y)  # catches equal infinities, whose difference is NaN
+        same = x.eq(y) & x.isinf()  # the difference of equal infinities is NaN
         distance = same.where(0.0, x - y)
         value = x.maximum(y).detach() + (distance.abs() * -1).exp().log1p()
         return value._with_gradient(x, distance.sigmoid(), y, (distance * -1).sigmoid())

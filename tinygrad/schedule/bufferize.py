@@ -25,11 +25,11 @@ from tinygrad.schedule.fusion import (
 from tinygrad.schedule.gather import Gather, match_gather
 from tinygrad.schedule.indexing import Idxs
 from tinygrad.schedule.prepare import is_stored, numel, runs_kernels
-from tinygrad.schedule.snapshots import is_snapshot
 from tinygrad.schedule.split import contraction_operands, is_contraction
 from tinygrad.schedule.stand_ins import StandIns, resizes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.views import is_own_copy
 
 SMALL_NESTED = 65536  # elements below which a reduction may run inside the loop of another one
 CHEAP_INDEX = 4  # operations of a lookup's index that are not worth storing it
@@ -96,7 +96,7 @@ class Bufferizer:
         """Return the node that has to be stored so that ``u`` is one array; None if it is (a view of) storage."""
         while u.op is Ops.RESHAPE:
             u = u.src[0]
-        if is_snapshot(u):
+        if is_own_copy(u):
             return u
         if u.op is Ops.CONTIGUOUS and u.src[0].op not in GroupOp.Movement and u.src[0].base.op is not Ops.CONST:
             u = u.src[0]

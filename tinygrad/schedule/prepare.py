@@ -16,6 +16,7 @@ from tinygrad.schedule.split import split_reduce
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.rewrite import substitute
+from tinygrad.uop.views import is_own_copy
 
 # Devices that hold bytes but run no kernels.
 STORAGE_DEVICES = ("NPY", "DISK", "TINYFS")
@@ -121,6 +122,8 @@ def _shows_its_source(u: UOp, src: tuple[UOp, ...]) -> bool:
         case Ops.DETACH | Ops.CONTIGUOUS_BACKWARD:
             return True
         case Ops.CONTIGUOUS:
+            if is_own_copy(u):
+                return False
             x = src[0]
             has_storage = x.op in (Ops.CONTIGUOUS, Ops.COPY) or x.has_buffer_identity(after_ok=True)
             return has_storage or x.device is None

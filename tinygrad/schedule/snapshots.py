@@ -11,18 +11,7 @@ from __future__ import annotations
 from tinygrad.schedule.prepare import is_stored
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
-
-_MARK = "snapshot"
-
-
-def snapshot(u: UOp) -> UOp:
-    """Return a value that is stored before anything is overwritten, even if it is storage already."""
-    return u if is_snapshot(u) else UOp(Ops.CONTIGUOUS, u.dtype, (u,), _MARK)
-
-
-def is_snapshot(u: UOp) -> bool:
-    """Return whether a node is made by ``snapshot``."""
-    return u.op is Ops.CONTIGUOUS and u.arg == _MARK
+from tinygrad.uop.views import is_own_copy, own_copy
 
 
 class Snapshots:
@@ -46,7 +35,7 @@ class Snapshots:
         """Return the rewritten graph."""
         for u in sink.toposort(enter_calls=False):
             made = self.kept[u] = self._rebuilt(u)
-            self.new[u] = snapshot(made) if u in self.values or u in self.states else made
+            self.new[u] = _snapshot(made) if u in self.values or u in self.states else made
         return self.new[sink]
 
     def _rebuilt(self, u: UOp) -> UOp:
@@ -71,14 +60,14 @@ class Snapshots:
             if u in self.stores:
                 storage = target.src[0].without_after
                 where = [
-                    snapshot(p) if storage in old.toposort() else p
+                    _snapshot(p) if storage in old.toposort() else p
                     for old, p in zip(target.src[1:], where, strict=True)
                 ]
             new_target = target.replace(src=(self.kept[target.src[0]], *where))
         else:
             new_target = self._target(target)
         if u in self.stores:
-            new_value = snapshot(new_value)
+            new_value = _snapshot(new_value)
         return u if (new_target, new_value) == u.src else u.replace(src=(new_target, new_value))
 
     def _target(self, view: UOp) -> UOp:
@@ -92,3 +81,7 @@ class Snapshots:
             src = (made, *(self.new[s] for s in node.src[1:]))
             made = node if src == node.src else node.replace(src=src)
         return made
+
+
+def _snapshot(u: UOp) -> UOp:
+    return u if is_own_copy(u) else own_copy(u)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 
+_OWN = "own"
+
+
 def contiguous_view(u: UOp) -> tuple[UOp, int] | None:
     """Return (storage node, element offset) of a contiguous view, None if the view has gaps or another order.
 
@@ -51,6 +54,16 @@ def contiguous_view(u: UOp) -> tuple[UOp, int] | None:
             continue
         return None
     return u, offset
+
+
+def own_copy(u: UOp) -> UOp:
+    """Return a value that is stored in a place of its own, even if it is contiguous storage already."""
+    return u.replace(op=Ops.CONTIGUOUS, src=(u,), arg=_OWN, tag=None)
+
+
+def is_own_copy(u: UOp) -> bool:
+    """Return whether a node is made by ``own_copy``."""
+    return u.op is Ops.CONTIGUOUS and u.arg == _OWN
 
 
 def _shrink_offset(node: UOp) -> int | None:
