@@ -121,28 +121,21 @@ class ActivationMixin(UnaryMixin):
         return self.clamp(-_FAR, _FAR)
 
     def _times_sigmoid(self, inner: Self, inner_slope: Self) -> Self:
-        """Return self * sigmoid(inner), given the derivative of ``inner`` with respect to self."""
-        power, is_small = inner._shifted_power()
-        value = self._times_ratio(power, power, power + 1, is_small)
+        """Return self * sigmoid(inner), given the derivative of ``inner`` with respect to self.
+
+        Where exp(-inner) would be infinite, the quotient x / (1 + exp(-inner)) is expanded by exp(-64).
+        """
+        is_small = inner < -_SHIFT
+        one = is_small.where(self.const_like(math.exp(-_SHIFT)), 1.0)
+        power = (is_small.where(inner + _SHIFT, inner) * -1).exp()
+        value = self._not_below() * one / (one + power)
         part = inner.sigmoid()
         slope = part * (self._limited() * inner_slope * (1 - part) + 1)
         return value._with_gradient(self, slope)
 
-    def _shifted_power(self) -> tuple[Self, Self]:
-        """Return exp(self), and where it is so small that exp(self + 64) stands there instead.
-
-        So a product with it is rounded before it becomes a subnormal number, not after. Where exp(self) is larger than
-        2**57, both it and 1 + exp(self) round to the same number, so it is bounded.
-        """
-        is_small = self < -_SHIFT
-        exponent = is_small.where(self + _SHIFT, (self > 40).where(40.0, self))
-        return exponent.exp(), is_small
-
-    def _times_ratio(self, power: Self, numerator: Self, denominator: Self, is_small: Self) -> Self:
-        """Return self * numerator / denominator, or self * power * exp(-64) where ``is_small``."""
-        bounded = (self < -_FAR).where(-_FAR, self)  # below, the result is 0, for -inf as well
-        quotient = is_small.where(bounded * power, numerator) / is_small.where(math.exp(_SHIFT), denominator)
-        return is_small.where(quotient, bounded * quotient)
+    def _not_below(self) -> Self:
+        """Return self, bounded where these activations are 0, so that -inf gives 0 too."""
+        return (self < -_FAR).where(-_FAR, self)
 
     def silu(self) -> Self:
         """Alias of ``swish``."""
@@ -172,11 +165,15 @@ class ActivationMixin(UnaryMixin):
     @float_function(weak=True)
     def mish(self) -> Self:
         """Return x * tanh(softplus(x)). Error: 4.3 ulp."""
-        # For y = exp(x), tanh(log(1 + y)) is n / (n + 2) with n = y * (y + 2).
-        power, is_small = self._shifted_power()
-        numerator = power * (power + 2)
-        value = self._times_ratio(power, numerator, numerator + 2, is_small)
-        part = is_small.where(power * math.exp(-_SHIFT), numerator) / is_small.where(1.0, numerator + 2)
+        # For y = exp(x), tanh(log(1 + y)) is n / (n + 2) with n = y * (y + 2). Where y may be a subnormal
+        # number, that is 2y / 2, and exp(x + 64) stands for y. Beyond 40 the quotient is 1 in every dtype.
+        is_small = self < -_SHIFT
+        power = is_small.where(self + _SHIFT, (self > 40).where(40.0, self)).exp()
+        numerator = is_small.where(power, power * (power + 2))
+        denominator = is_small.where(math.exp(_SHIFT), numerator + 2)
+        x = self._not_below()
+        value = is_small.where(x * numerator, numerator) / denominator * is_small.where(1.0, x)
+        part = numerator / denominator
         slope = part + self._limited() * self.sigmoid() * (1 - part * part)
         return value._with_gradient(self, slope)
 
