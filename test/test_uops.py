@@ -118,7 +118,6 @@ def test_deep_graphs_need_no_recursion() -> None:
 
 # ---- operations on devices -------------------------------------------------------------------------------------------
 
-_UNARY = (Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.TRUNC)
 _FLOAT_BINARY = (Ops.ADD, Ops.MUL, Ops.MAX, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
 _INT_BINARY = (*_FLOAT_BINARY, Ops.AND, Ops.OR, Ops.XOR, Ops.CDIV, Ops.CMOD, Ops.FLOORDIV, Ops.FLOORMOD)
 _FLOATS = [0.0, -0.0, 1.0, -1.0, 2.5, -7.25, 2.0**-10, 3e5, math.inf, -math.inf, math.nan]

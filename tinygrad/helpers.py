@@ -355,6 +355,24 @@ def canonicalize_strides(shape: Sequence[Any], strides: Sequence[Any]) -> tuple[
 # ---- control -------------------------------------------------------------------------------------------------------
 
 
+class ById:
+    """Stands for an object in keys: equal only to itself, and keeps it alive so that its id is not reused."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ById) and other.held is self.held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (f"object {id(self.held)}",)  # it does not travel: nothing in another process is equal to it
+
+
 def select_by_name(
     candidates: Sequence[T], key: Callable[[T], str], name: str, err: Callable[[list[str]], str] | str
 ) -> list[T]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
+from tinygrad.helpers import ById
 from tinygrad.settings import DEBUG, SPEC
 from tinygrad.uop.ops import PatternMatcher, UOp, graph_rewrite
 
@@ -118,7 +119,7 @@ class Middleware:
     @property
     def token(self) -> tuple[Hashable, ...]:
         """What identifies its effect in cache keys. It holds the rules, so their identity is not reused."""
-        return self.stage, self.when, self.name, _ById(self.rules)
+        return self.stage, self.when, self.name, ById(self.rules)
 
     def apply(self, stage: Stage, graph: Any, ctx: Any) -> Any:
         """Return what this makes of a graph.
@@ -187,21 +188,6 @@ class Middleware:
 
     def __repr__(self) -> str:
         return f"<middleware {self.name!r} {self.when} {self.stage}, {self.hits} hits in {self.runs} runs>"
-
-
-class _ById:
-    """Compares by the identity of the object that it keeps alive."""
-
-    __slots__ = ("held",)
-
-    def __init__(self, held: Any) -> None:
-        self.held = held
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and other.held is self.held
-
-    def __hash__(self) -> int:
-        return id(self.held)
 
 
 _installed: tuple[Middleware, ...] = ()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
+from test.helpers_linear import at, const, end, load, loop, param, program, store
 from tinygrad.device import CompileError
-from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.renderer import Estimates, Renderer, kernel_arguments
 from tinygrad.renderer.cstyle import ClangRenderer
 from tinygrad.renderer.llvmir import LLVMRenderer
@@ -17,45 +17,9 @@ from tinygrad.runtime.support.cpu_native import native_source
 from tinygrad.target import Target
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.records import KernelInfo, ParamArg
+from tinygrad.uop.records import ParamArg
 
 AVX512 = Target("CPU", "LLVM", "x86_64,x86-64-v4,+fma")
-
-
-def param(slot: int, dtype: DType, size: int) -> UOp:
-    return UOp(Ops.PARAM, dtype, (), ParamArg(slot, dtype, (size,)))
-
-
-def const(value: Any, dtype: DType = dtypes.int64) -> UOp:
-    return UOp(Ops.CONST, dtype, (), value)
-
-
-def loop(end: int, axis: int, kind: AxisType = AxisType.LOOP) -> UOp:
-    return UOp(Ops.RANGE, dtypes.int64, (const(end),), (axis, kind))
-
-
-def at(buffer: UOp, index: UOp) -> UOp:
-    return UOp(Ops.INDEX, buffer.dtype, (buffer, index))
-
-
-def load(buffer: UOp, index: UOp, n: int | None = None) -> UOp:
-    return UOp(Ops.LOAD, buffer.dtype, (at(buffer, index),), n)
-
-
-def store(target: UOp, value: UOp) -> UOp:
-    return UOp(Ops.STORE, dtypes.void, (target, value))
-
-
-def end(last: UOp, rng: UOp) -> UOp:
-    return UOp(Ops.END, dtypes.void, (last, rng))
-
-
-def program(*statements: UOp, name: str = "kernel") -> list[UOp]:
-    order: dict[UOp, None] = {}
-    for statement in statements:
-        for node in statement.toposort(gate=lambda u: u not in order):
-            order.setdefault(node)
-    return [*order, UOp(Ops.SINK, dtypes.void, (statements[-1],), KernelInfo(name=name))]
 
 
 def dot_product(n: int = 64, width: int = 16) -> list[UOp]:

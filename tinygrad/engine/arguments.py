@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tinygrad.dtype import DType
+from tinygrad.helpers import ById
 from tinygrad.live import is_view_node
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -203,24 +204,6 @@ def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Na
             yield name, value
 
 
-class _ById:
-    """Stands for an object in keys: equal only to itself, and keeps it alive so that its id is not reused."""
-
-    __slots__ = ("held",)
-
-    def __init__(self, held: Any) -> None:
-        self.held = held
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and other.held is self.held
-
-    def __hash__(self) -> int:
-        return id(self.held)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (f"object {id(self.held)}",)  # it does not travel: nothing in another process is equal to it
-
-
 def _key_of(value: Any) -> Hashable:
     if isinstance(value, _VALUES):
         # 1, 1.0 and True are equal, and so are 0.0 and -0.0; nan is not equal to itself.
@@ -230,7 +213,7 @@ def _key_of(value: Any) -> Hashable:
 
         array = np.asarray(value)
         return "array", array.shape, array.dtype.str, hashlib.sha256(array.tobytes()).digest()
-    return value if isinstance(value, UOp) else _ById(value)
+    return value if isinstance(value, UOp) else ById(value)
 
 
 def map_structure(value: Any, leaf: Callable[[Any], Any]) -> Any:

@@ -77,12 +77,6 @@ class OperatorMixin(CreationMixin):
             check_same_device(op if isinstance(op, str) else op.name.lower(), lhs, rhs)
         return (rhs, lhs) if reverse else (lhs, rhs)
 
-    def _broadcasted(self, x: Any, reverse: bool = False) -> tuple[Self, Self]:
-        """Return both operands in their common dtype and broadcast to their common shape."""
-        lhs, rhs = self._operands(x, reverse)
-        shape = broadcast_shape(lhs.shape, rhs.shape)
-        return lhs._broadcast_to(shape), rhs._broadcast_to(shape)
-
     # ---- arithmetic ------------------------------------------------------------------------------------------------
 
     def add(self, x: Any, reverse: bool = False) -> Self:

@@ -64,8 +64,3 @@ def normalize(sink: UOp) -> Normalized:
             continue
         new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
     return Normalized(new[sink], found, var_vals, new)
-
-
-def denormalize(u: UOp, buffers: dict[UOp, UOp]) -> UOp:
-    """Return ``u`` with numbered BUFFERs replaced by real ones, and Variables as they are."""
-    return u.substitute(buffers)

@@ -44,7 +44,6 @@ __all__ = [
 
 INTS = (*dtypes.ints, dtypes.weakint)
 INTS_BOOL = (*INTS, dtypes.bool)
-FLOATS = (*dtypes.floats, dtypes.weakfloat)
 _DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD})
 _ANY = UPat.var
 

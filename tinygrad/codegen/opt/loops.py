@@ -33,19 +33,26 @@ LOOPS = frozenset({AxisType.LOOP, AxisType.WEAK, AxisType.GLOBAL, AxisType.THREA
 REDUCES = frozenset({AxisType.REDUCE})
 
 
+def _lanes_on(schedule: Schedule, r: UOp, kinds: frozenset[AxisType], lanes: int) -> tuple[int, int, int] | None:
+    """Return (place, size, lanes that fit) of the axis for ``r``; None if there is none of a constant size."""
+    at = position(schedule, r, kinds)
+    size = None if at is None else schedule.axes[at].size
+    if at is None or not isinstance(size, int):
+        return None
+    while lanes > 2 and lanes // 2 >= size:
+        lanes //= 2
+    return at, size, lanes
+
+
 def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole: int = 1) -> None:
     """Make the last iterations of an output loop lanes, and ``blocks`` vectors of them copies.
 
     A loop that is left with at most ``whole`` vectors becomes copies: its masks and starts are constants then.
     """
-    at = position(schedule, r, LOOPS)
-    if at is None:
+    found = _lanes_on(schedule, r, LOOPS, lanes)
+    if found is None:
         return
-    size = schedule.axes[at].size
-    if not isinstance(size, int):
-        return
-    while lanes > 2 and lanes // 2 >= size:
-        lanes //= 2
+    at, size, lanes = found
     blocks = best_blocks(size // lanes, blocks) if size >= lanes else 1
     if size < lanes or (size % (lanes * blocks) and schedule.reads_outputs()):
         schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
@@ -72,14 +79,10 @@ def best_blocks(vectors: int, wanted: int) -> int:
 
 def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> None:
     """Make the last iterations of a reduce loop lanes, ``blocks`` vectors of them copies; what is beyond is masked."""
-    at = position(schedule, r, REDUCES)
-    if at is None:
+    found = _lanes_on(schedule, r, REDUCES, lanes)
+    if found is None:
         return
-    size = schedule.axes[at].size
-    if not isinstance(size, int):
-        return
-    while lanes > 2 and lanes // 2 >= size:
-        lanes //= 2
+    at, size, lanes = found
     blocks = best_blocks(-(-size // lanes), blocks)
     if size % (lanes * blocks):
         schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))

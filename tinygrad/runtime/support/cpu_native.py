@@ -30,9 +30,8 @@ POOL_BYTES: Final = 384
 # JOB: function, bufs, vals, iterations, iterations per piece, pieces.
 # SETUP: stop, spins before sleeping, threads, addresses of syscall and sched_yield.
 COPY_BLOCK_BYTES: Final = 1 << 18
-# One launch of run_list: function, bufs, vals, iterations, flags.
-RECORD_WORDS: Final = 6
-FLAG_ALONE: Final = 1
+# One launch of run_list: function, bufs, vals, iterations.
+RECORD_WORDS: Final = 4
 _FUTEX_CALL: Final = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 _PAUSE: Final = {
@@ -239,20 +238,15 @@ entry:
   br i1 %none, label %exit, label %body
 body:
   %i = phi i64 [ 0, %entry ], [ %next, %body ]
-  %r0 = getelementptr [6 x i64], ptr %records, i64 %i
+  %r0 = getelementptr [4 x i64], ptr %records, i64 %i
   %r1 = getelementptr i8, ptr %r0, i64 8
   %r2 = getelementptr i8, ptr %r0, i64 16
   %r3 = getelementptr i8, ptr %r0, i64 24
-  %r4 = getelementptr i8, ptr %r0, i64 32
   %function = load ptr, ptr %r0
   %bufs = load ptr, ptr %r1
   %vals = load ptr, ptr %r2
   %n = load i64, ptr %r3
-  %flags = load i64, ptr %r4
-  %bit = and i64 %flags, 1
-  %alone = icmp ne i64 %bit, 0
-  %with = select i1 %alone, ptr null, ptr %pool
-  call void @run_one(ptr %function, ptr %bufs, ptr %vals, i64 %n, ptr %with)
+  call void @run_one(ptr %function, ptr %bufs, ptr %vals, i64 %n, ptr %pool)
   %next = add i64 %i, 1
   %more = icmp slt i64 %next, %count
   br i1 %more, label %body, label %exit
