@@ -263,8 +263,8 @@ class PoolMixin(IndexMixin):
     def _resize(self, dim: int, n: int, mode: str, align_corners: bool) -> Self:
         old = self.shape[dim]
         along = (1,) * dim + (n,) + (1,) * (self.ndim - dim - 1)
-
-        index = type(self).arange(n, dtype=dtypes.float32)
+        precise = dtypes.float64 if self.dtype == dtypes.float64 else dtypes.float32
+        index = type(self).arange(n, dtype=precise)
         if mode != "linear":
             shifted = index + 0.5 if mode == "nearest-exact" else index
             nearest = (shifted * (old / n)).cast(dtypes.int32).minimum(old - 1)
@@ -275,6 +275,6 @@ class PoolMixin(IndexMixin):
             place = ((index + 0.5) * (old / n) - 0.5).maximum(0.0).minimum(old - 1.0)
         low = place.cast(dtypes.int32)
         high = (low + 1).minimum(old - 1)
-        weight = (place - low.cast(dtypes.float32)).cast(self.dtype).reshape(along)
+        weight = (place - low.cast(precise)).cast(self.dtype).reshape(along)
         first, second = self._take(low, dim), self._take(high, dim)
         return first + (second - first) * weight
