@@ -2,6 +2,7 @@
 
 In:   ``python -m bench.kernels "softmax 4096^2"``; DEBUG=4 shows the generated code too.
 Out:  lines of DEBUG=3 while compiling, with nothing cached; then lines of DEBUG=2 of one warm run.
+Why:  a slow workload is explained by its slowest kernel.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   nothing.
 Out:  lines of text, ``Peak``.
+Why:  a time means nothing without the machine, and nothing on a busy one.
 """
 
 from __future__ import annotations

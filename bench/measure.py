@@ -2,6 +2,7 @@
 
 In:   per peer the seconds of every call, round by round; arrays.
 Out:  medians, ratios, shares of the machine's peak; a sentence where results differ.
+Why:  rounds that alternate between the peers see the same disturbances, so ratios hold where times do not.
 """
 
 from __future__ import annotations

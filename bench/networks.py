@@ -2,6 +2,7 @@
 
 In:   arrays on the library's side: images (N, 1, 28, 28), labels (N,), the positions of one batch, then the parameters.
 Out:  a function that makes one training step (or one forward pass) each time it is called.
+Why:  a comparison is fair only if all compute the same numbers.
 """
 
 from __future__ import annotations

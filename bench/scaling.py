@@ -3,6 +3,7 @@
 In:   ``python -m bench.scaling [--family matmul,stream,network] [--peers torch] ...``
 Out:  a table per family: per size our time, rate, share of the peak and ratio to each peer; then one thread against
       several. Exit status 1 if a result is wrong.
+Why:  one size hides overhead that is constant and algorithms that grow too fast.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   rows of cells; measured rows.
 Out:  text.
+Why:  the table in the README is the one that was measured, not one that somebody typed.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   nothing.
 Out:  ``WORKLOADS``, the table of ``run.py``, and ``FAMILIES``, the series of sizes of ``scaling.py``.
+Why:  adding a workload is adding an entry, for all libraries at once.
 
 A workload holds a function per library, called with the library's module and the inputs on its side. Where ``make`` is
 set the function is called once and returns the step to measure (training keeps state); else it is the step itself.

@@ -2,6 +2,7 @@
 
 In:   tinygrad/settings.py and the other sources of the package.
 Out:  the page, on standard output: ``python docs/make_env_vars.py > docs/env_vars.md``.
+Why:  a page that is made from the declarations lists all of them.
 """
 
 import re

@@ -1,6 +1,9 @@
 """Train a small convolutional network on MNIST and measure it on the 10,000 test images.
 
-Environment: STEPS (70), SEED (a new one each run), TARGET_EVAL_ACC_PCT (unset: any accuracy will do).
+In:   the data set, shipped with the package; STEPS (70), SEED (a new one each run) and TARGET_EVAL_ACC_PCT (unset: any
+      accuracy will do) from the environment.
+Out:  the accuracy on standard output; an error if it is below the target.
+Why:  one short program that uses every part of the stack, from the data to the trained network.
 """
 
 import os

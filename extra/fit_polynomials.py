@@ -2,6 +2,7 @@
 
 In:   a function, an interval, a degree and a weight, in mpmath's arithmetic.
 Out:  printed coefficients, to be compared with the tables in the source: ``python extra/fit_polynomials.py``.
+Why:  the tables in the source can be checked and made again.
 
 The fit is weighted least squares at Chebyshev nodes, which is close to minimax. Coefficients are rounded one after the
 other from the lowest degree up, and the remaining ones are fitted again, so that the rounding of the early ones, which

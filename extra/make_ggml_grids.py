@@ -2,6 +2,7 @@
 
 In:   the package ``gguf``, used as a black box: blocks of which every index occurs once, with scale and signs of one.
 Out:  printed hex digits: ``python extra/make_ggml_grids.py``.
+Why:  the tables in the source can be checked and made again.
 
 The entries of a codebook are vectors of 4 or 8 numbers out of a few levels, so an entry is stored as the numbers of its
 levels: 3 bits each where there are 8 levels, 2 bits where there are 3.

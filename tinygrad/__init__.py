@@ -1,6 +1,8 @@
 """A deep learning stack in pure Python: tensors, autograd, scheduler, code generator and devices.
 
-Names are imported on first use, so that ``import tinygrad`` costs next to nothing.
+In:   ``from tinygrad import Tensor``, and the other public names.
+Out:  the objects from the files that define them, imported on first use.
+Why:  ``import tinygrad`` costs next to nothing, and a program pays only for the parts that it uses.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   sizes in bytes and ``BufferSpec`` options.
 Out:  whatever the device calls a piece of memory. A device file subclasses ``Allocator`` or ``LRUAllocator``.
+Why:  asking the driver for memory is slow, and a training step wants the same sizes again and again.
 
 Freeing may be caused by the garbage collector inside any statement of any thread, so it takes no lock that the
 interrupted code could hold.

@@ -2,6 +2,7 @@
 
 In:   tensors, and a graph or kernel with placeholders for them.
 Out:  the results of a FUNCTION or CALL node as tensors.
+Why:  a body that is called is one node of the graph, differentiated and compiled as a whole.
 """
 
 from __future__ import annotations

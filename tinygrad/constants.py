@@ -2,6 +2,7 @@
 
 In:   nothing.
 Out:  ``Invalid`` (an undefined value), ``ConstFloat`` (a float with identity semantics), ``AddrSpace``.
+Why:  the package's own values have to compare and hash as constants of nodes do: by identity and by bits.
 """
 
 from __future__ import annotations

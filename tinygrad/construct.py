@@ -2,6 +2,7 @@
 
 In:   scalars, nested lists, bytes, numpy arrays, paths, nodes.
 Out:  a node: a constant, or a buffer on PYTHON, NPY or DISK that already holds the data.
+Why:  what becomes of a Python object is decided in one place, before there is a graph.
 """
 
 from __future__ import annotations

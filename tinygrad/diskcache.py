@@ -3,6 +3,7 @@
 In:   a table name, a key (str, int, or a dict of columns), a value.
 Out:  the value that was stored, or None. A cache may forget: a file that cannot be written, a damaged row or a full
       disk is a miss, never an error. A damaged file is replaced by an empty one.
+Why:  schedules and compiled kernels of one run serve all later ones.
 
 bytes are stored as they are. Other values are pickled, and loaded with an unpickler that knows only plain containers
 and types of this package, so that a manipulated row cannot call anything else.

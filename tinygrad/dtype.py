@@ -2,6 +2,7 @@
 
 In:   Python scalars, raw storage, numpy and torch dtypes.
 Out:  Python values that a dtype holds (``truncate``), their storage, and the dtypes of numpy and torch.
+Why:  callers import one module; the types alone can be imported by what these functions need.
 """
 
 from __future__ import annotations

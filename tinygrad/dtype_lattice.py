@@ -2,6 +2,7 @@
 
 In:   names, Python scalars, pairs of dtypes.
 Out:  interned ``DType`` objects (compare with ``is``), the namespace ``dtypes``, the promotion lattice.
+Why:  every stage asks the same tables, so a promotion or conversion means the same everywhere.
 
 Float to integer, one rule on every path and device (``float_to_int``), that of x86 and of numpy there: round toward
 zero into the conversion type, then wrap modulo 2**bits. The conversion type is int32 for integers of up to 16 bits and

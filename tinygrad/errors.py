@@ -2,6 +2,7 @@
 
 In:   what went wrong: the operation, its operands, the rule that they break.
 Out:  exception classes that subclass the builtin ones, and message text with the user's own source line.
+Why:  a message that names operation, operands, rule and line can be acted on; built in one place, all look alike.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a URL, optionally the sha256 of the content.
 Out:  the path of a complete file: it is written aside and renamed, so that no other process sees half of it.
+Why:  examples and tests need data, and should need the network only once.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   plain Python values.
 Out:  plain Python values. Nothing here knows of tensors, nodes or devices.
+Why:  they have no better home, and every stage may import them.
 
 The settings, counters, timers, the disk cache and downloads live in files of their own (``settings``, ``profiling``,
 ``diskcache``, ``fetching``); their public names can be imported from here too.

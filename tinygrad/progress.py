@@ -2,6 +2,7 @@
 
 In:   an iterable, or counts given to ``update``.
 Out:  the same items; a bar as a side effect. Without the tqdm package the items pass silently.
+Why:  programs ask for a bar without caring whether the package is there.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a tensor, computed first if it is pending.
 Out:  numpy arrays, memoryviews, nested lists, scalars; all of their own memory.
+Why:  reading is where a lazy graph ends; what has to be computed, copied and checked for it is in one place.
 """
 
 from __future__ import annotations

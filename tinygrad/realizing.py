@@ -2,6 +2,7 @@
 
 In:   pending tensors.
 Out:  LINEAR and Variables, to be run; the live tensors already show the storage that the values will have.
+Why:  pending tensors that read what is about to be overwritten have to run before it, though nobody asked for them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a Python int or float.
 Out:  the Python value that the format holds, or the bits of it. A format is given by numbers; no dtypes here.
+Why:  constant folding and the reference device round exactly as hardware does.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   paths, command lines, addresses.
 Out:  text, bytes, memory views.
+Why:  what depends on the operating system is in one file.
 """
 
 from __future__ import annotations

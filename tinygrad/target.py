@@ -2,6 +2,7 @@
 
 In:   text such as ``CPU``, ``CPU:LLVM``, ``USB+AMD:LLVM`` or ``NULL:HIP:gfx1100``.
 Out:  ``Target`` records. Whether such a device exists is not decided here.
+Why:  a target is written by users, compared and printed in several stages, and parsed once.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   Python scalars, lists, arrays, files, and calls of the methods of the mixins.
 Out:  graphs; and, through ``realize`` and the readers (``numpy``, ``item`` ...), values.
+Why:  laziness: a program is known as a whole before any of it runs, so it can be fused, differentiated and cached.
 """
 
 from __future__ import annotations

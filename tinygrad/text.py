@@ -2,6 +2,7 @@
 
 In:   strings and numbers.
 Out:  strings. Colors vanish with NO_COLOR.
+Why:  output of DEBUG levels looks the same wherever it is printed.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a name from the command line.
 Out:  its ``Peer``.
+Why:  workloads need not know which libraries there are.
 """
 
 from __future__ import annotations

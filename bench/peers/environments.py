@@ -2,6 +2,7 @@
 
 In:   a peer, or a path given with ``--python NAME=PATH``.
 Out:  its Python interpreter.
+Why:  the libraries disagree about versions of their dependencies.
 """
 
 from __future__ import annotations

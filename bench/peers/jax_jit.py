@@ -1,4 +1,9 @@
-"""JAX on the CPU, jitted. Its threads are limited by the processors that the process may use."""
+"""JAX on the CPU, jitted. Its threads are limited by the processors that the process may use.
+
+In:   arrays and functions of workloads, as every adapter gets them.
+Out:  ``Adapter``: arrays on this library's side, and the step to measure.
+Why:  a compiler from graphs to CPU code, as this project is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""NumPy, with the BLAS that its wheel brings."""
+"""NumPy, with the BLAS that its wheel brings.
+
+In:   arrays and functions of workloads, as every adapter gets them.
+Out:  ``Adapter``: arrays on this library's side, and the step to measure.
+Why:  the library that everybody has; without fusion, so it shows what fusion brings.
+"""
 
 from __future__ import annotations
 

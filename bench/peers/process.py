@@ -2,6 +2,7 @@
 
 In:   requests as dicts.
 Out:  answers as dicts; a process that died or does not answer in time is an answer with a "failure".
+Why:  a library that crashes or hangs must not take the measurement with it, and threads of one must not slow another.
 """
 
 from __future__ import annotations

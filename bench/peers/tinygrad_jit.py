@@ -1,6 +1,8 @@
 """tinygrad through TinyJit: this project, and upstream as a black box in its own environment (the same interface).
 
-What is timed is the replay of a captured call, with its results realised and the device waited for.
+In:   arrays and functions of workloads, as every adapter gets them.
+Out:  ``Adapter``: arrays on the library's side, and the step to measure.
+Why:  what is timed is the replay of a captured call, with its results realised and the device waited for.
 """
 
 from __future__ import annotations

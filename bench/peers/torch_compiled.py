@@ -1,4 +1,9 @@
-"""torch.compile, with its default backend."""
+"""torch.compile, with its default backend.
+
+In:   arrays and functions of workloads, as every adapter gets them.
+Out:  ``Adapter``: arrays on this library's side, and the step to measure.
+Why:  what PyTorch can do when it may compile.
+"""
 
 from __future__ import annotations
 

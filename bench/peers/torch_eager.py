@@ -1,4 +1,9 @@
-"""torch, eager."""
+"""torch, eager.
+
+In:   arrays and functions of workloads, as every adapter gets them.
+Out:  ``Adapter``: arrays on this library's side, and the step to measure.
+Why:  what most programs run on today.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 In:   the files of tinygrad/.
 Out:  the page on standard output; ``--write`` changes the file.
+Why:  a page that is made from the sources cannot be out of date without a test failing.
 """
 
 from __future__ import annotations

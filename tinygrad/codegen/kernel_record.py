@@ -3,6 +3,7 @@
 In:   a kernel SINK, the PROGRAM that was made of it, and its renderer, while CAPTURE_PROCESS_REPLAY is on.
 Out:  rows of the table ``process_replay`` in the cache database: all that another revision needs to generate the kernel
       again, and the source that this one generated. ``test/external/process_replay`` reads them.
+Why:  a change that should not touch generated code can be proven not to.
 """
 
 from __future__ import annotations

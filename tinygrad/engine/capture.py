@@ -4,6 +4,7 @@ In:   the schedules that were recorded, the inputs, and what the function return
 Out:  ``CapturedJit``: one LINEAR whose inputs and results are PARAMs, planned and compiled.
 How:  storages are told apart by who uses them: inputs come with each call, results are made anew in each call, what a
       live tensor holds (weights, gradients, counters) stays where it is, and all else is an intermediate.
+Why:  a call that is replayed does no work in Python, so all that can differ between calls has to be found beforehand.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a launch, its buffers, and the seconds that it took.
 Out:  changed ``GlobalCounters``, printed lines, ``cpu_events``.
+Why:  a launch that nobody watches pays for one test; everything else about watching is here.
 """
 
 from __future__ import annotations

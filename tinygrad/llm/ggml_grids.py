@@ -2,6 +2,7 @@
 
 In:   nothing. The digits were read off a dequantiser by ``extra/make_ggml_grids.py``.
 Out:  for each type the entries as rows of numbers.
+Why:  the types are defined by these tables; there is no formula for them.
 
 An entry is stored as the positions of its numbers among the levels, the first number in the lowest bits.
 """

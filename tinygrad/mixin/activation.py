@@ -2,6 +2,7 @@
 
 In:   the operators and the math functions.
 Out:  graphs with finite, right gradients at saturation and at the corners (as torch).
+Why:  a formula alone is not enough: most of them overflow or lose digits, or their gradients do, somewhere.
 
 The errors that docstrings state are the largest ones over all float32 inputs, in units in the last place of the result
 (``test/backend/test_accuracy.py``). Narrow floats are computed in float32 and rounded once more.

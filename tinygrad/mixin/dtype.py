@@ -2,6 +2,7 @@
 
 In:   the ``cast`` hook.
 Out:  one method per common dtype.
+Why:  programs written for torch use them.
 """
 
 from __future__ import annotations

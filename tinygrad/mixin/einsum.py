@@ -2,6 +2,7 @@
 
 In:   a formula and nodes.
 Out:  one node. Operands are combined from left to right; a letter is summed as soon as nothing later needs it.
+Why:  summing early keeps intermediate products small.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   operators, math functions and activations (``operators``, ``unary``, ``activation``), which this class gathers.
 Out:  ``ElementwiseMixin``, with the functions of several values that need them. Everything ends in ``alu(op, *src)``.
+Why:  those functions combine the three groups, which do not need each other.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 In:   a float root node, the gradient flowing into it, and the target nodes.
 Out:  for every target that is reached, a node that computes its gradient. It is ordinary graph: nothing runs, and it
       can be differentiated again.
+Why:  a derivative is one row of a table, and the backward pass is optimised by the same stages as the forward pass.
 
 A rule gets the incoming gradient as ``ctx`` and returns one gradient per source; None means no gradient. Shapes and
 dtypes are brought to those of the source afterwards: axes over which the source was broadcast are summed.

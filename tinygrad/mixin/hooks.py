@@ -2,6 +2,7 @@
 
 In:   nothing.
 Out:  ``Hooks``, the root of every mixin: typed declarations, and the helpers that need nothing but them.
+Why:  whoever implements the hooks gets all methods; type checkers see where a mixin asks for more.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 In:   a tensor and index expressions (ints, slices, None, Ellipsis, lists, integer tensors, bool masks).
 Out:  views for ints and slices; one indexed load for all index arrays together; indexed stores for writes. Entries
       of index tensors that are out of bounds read as 0 and write nothing; ints and lists are checked when built.
+Why:  reading costs memory traffic only for what is selected, and out-of-bounds positions cannot touch memory.
 """
 
 from __future__ import annotations

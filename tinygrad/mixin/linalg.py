@@ -2,6 +2,7 @@
 
 In:   matrices in the last two dims.
 Out:  their factors. The decompositions are kernels of their own (``linalg_kernels.py``) with stated gradients.
+Why:  rotations of rows one after the other do not fit into elementwise nodes and reductions.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   tensors; statistics over named axes.
 Out:  tensors of the same shape. Half precision inputs are normalised in float32 and cast back.
+Why:  sums of squares leave the range of half precision, so the dtype of statistics is chosen here.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   the methods of the elementwise, reduce and movement mixins.
 Out:  ``OpMixin``. There is no matmul node: a product is a broadcast multiply and a sum over the shared axis.
+Why:  the scheduler recognises a contraction by its form, so convolutions and einsum get fast by the same rules.
 """
 
 from __future__ import annotations

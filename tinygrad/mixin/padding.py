@@ -2,6 +2,7 @@
 
 In:   a tensor and, per dim, how many elements to add before and after; negative amounts crop.
 Out:  the padded tensor. A PAD node fills with 0; everything else is built from it and from views.
+Why:  all that is not PAD is index arithmetic, which fuses into whatever reads it.
 """
 
 from __future__ import annotations

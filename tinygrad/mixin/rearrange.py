@@ -2,6 +2,7 @@
 
 In:   a tensor, a pattern such as ``"b (h w) c -> b c h w"`` and the sizes of some names.
 Out:  the rearranged tensor.
+Why:  a pattern says what the dims mean, and is checked against the shape.
 """
 
 from __future__ import annotations

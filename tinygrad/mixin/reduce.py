@@ -2,6 +2,7 @@
 
 In:   ``_rop(op, axes)`` with ADD, MUL, MAX, which keeps reduced axes with size 1, and the operators.
 Out:  reductions over any axes, accumulated in a dtype that is wide enough.
+Why:  sums in a narrow dtype overflow or stop growing; users should not have to think of it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   ``alu`` with EXP2, LOG2, SIN, SQRT, RECIPROCAL, TRUNC, and the operators.
 Out:  graphs that are accurate over the whole range, with the derivative stated where that is simpler than deriving it.
+Why:  targets have few functions; here is what the others are made of, the same on all of them.
 
 The errors that docstrings state are the largest ones over all float32 inputs, in units in the last place of the result
 (``test/backend/test_accuracy.py``); float64 stays within them too where no second number is given. Narrow floats are

@@ -2,6 +2,7 @@
 
 In:   arguments of the functions that a pickle names, which may be anything.
 Out:  lazy tensors, inside their storages.
+Why:  a pickle of a stranger may ask for anything, so it gets these objects and nothing else.
 """
 
 from __future__ import annotations

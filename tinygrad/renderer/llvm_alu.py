@@ -3,6 +3,7 @@
 In:   a node, and the values of its sources (scalars, or vectors of equal lanes).
 Out:  the value of the node; instructions are emitted through the builder at the place that it has chosen.
 Ops:  ``ALU`` has one entry per native operation. EXP2, LOG2, SIN and THREEFRY are lowered before.
+Why:  what LLVM leaves undefined (shifts, conversions, NaN) is defined here as the PYTHON device has it.
 """
 
 from __future__ import annotations

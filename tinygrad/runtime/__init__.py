@@ -1,6 +1,8 @@
 """Device files: ``ops_<name>.py`` holds the class ``<Name>Device`` of the device ``<NAME>``.
 
-A package of its own can add a device by shipping ``tinygrad/runtime/ops_<name>.py`` anywhere on ``sys.path``.
+In:   the name of a device.
+Out:  its class, imported when the device is first used.
+Why:  a package of its own can add a device by shipping ``tinygrad/runtime/ops_<name>.py`` anywhere on ``sys.path``.
 """
 
 import os

@@ -3,6 +3,7 @@
 In:   the device name: ``disk:PATH``, or ``disk:shm:NAME`` for POSIX shared memory.
 Out:  the device ``DISK:PATH``. Reading maps the file and never changes it. Only a copy into the buffer (``assign``)
       writes; it creates or extends the file as needed.
+Why:  a checkpoint larger than memory can be opened, and only the tensors in use are read.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a contiguous numpy array as the ``opaque`` of a ``Buffer``.
 Out:  the device ``NPY``; the buffer keeps the array alive, and later changes of the array show in it.
+Why:  a tensor of a numpy array costs no copy until a kernel needs it elsewhere.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   anything that a device gets.
 Out:  the device ``NULL``. Its memory takes no space; reading it is an error unless NULL_ALLOW_COPYOUT is set.
+Why:  what happens before a kernel runs can be tested and timed without the hardware.
 
 ``DEV=NULL:CUDA:sm_90`` renders for another device: every renderer of the package is known here. A compiler that needs
 tools of the target is replaced by one that keeps the text.

@@ -3,6 +3,7 @@
 In:   a SINK over the tensor nodes to compute.
 Out:  LINEAR(CALL(body, buffers...), ...), the values of its Variables, and where each computed node now lives.
 How:  normalise (buffers become numbers), look the schedule up; otherwise prepare, rangeify, merge, pack, order, emit.
+Why:  graphs of equal programs differ in their buffers alone, so a second run pays for the lookup and nothing else.
 """
 
 from __future__ import annotations

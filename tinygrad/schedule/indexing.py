@@ -2,6 +2,7 @@
 
 In:   nothing.
 Out:  the functions of ``uop/movement.py``, which kernels written by hand need too.
+Why:  the scheduler's files say where they take index arithmetic from.
 """
 
 from tinygrad.uop.movement import Idxs, apply_movement_op, both, flatten_index, pad_valid, strides_of, zero

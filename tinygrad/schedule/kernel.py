@@ -2,6 +2,7 @@
 
 In:   nothing.
 Out:  plain records. A kernel's graph refers to storage by BUFFER stand-ins; ``Leaf`` says what each stands for.
+Why:  steps between rangeify and emit reorder, merge and rewrite kernels without looking into graphs for it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 In:   LINEAR of calls whose BUFFERs have no memory yet, and the BUFFERs whose contents must survive.
 Out:  the same LINEAR; the storage behind its intermediates is now a view of one arena per device.
 How:  greedy by size: the largest block first, each at the lowest offset that no block alive at the same time covers.
+Why:  the memory that a step takes is that of what is alive at once, not of all that it computes.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ In:   kernels and what their stand-ins stand for.
 Out:  the kernels in a runnable order. Writers come before readers of what they wrote (read after write), readers of a
       state before kernels that overwrite it (write after read). Kernels that read a state that no order can preserve
       read a copy of it.
+Why:  in-place writes have no meaning of their own in a graph: the states of storage and this order give them one.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ How:  from the outputs backwards, every node collects its contexts: the (kernel,
       consumers read it. A movement op rewrites the expressions; an elementwise op passes them on; a REDUCE adds ranges
       of its own. A node that ``bufferize`` stores becomes a kernel. Then the kernels' expressions are built bottom-up
       from the same index expressions.
+Why:  fusion and views need no rules of their own: what is not stored is simply computed where it is indexed.
 """
 
 from __future__ import annotations

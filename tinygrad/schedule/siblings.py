@@ -4,6 +4,7 @@ In:   kernels with one nest each.
 Out:  fewer kernels: independent ones with equal loops (and, if they reduce, equal reductions) become one kernel with
       several stores. An optimiser's updates of a parameter and its moments, mean and variance, the gradients that
       share a mask: each operand is then read once.
+Why:  such kernels are bound by memory, and each launch costs time.
 """
 
 from __future__ import annotations

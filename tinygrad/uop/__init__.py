@@ -1,5 +1,6 @@
 """Names of the graph's operations and of the kinds of loop axes.
 
+In:   nothing.
 Out:  ``Ops`` (what a node does), ``GroupOp`` (sets of Ops that rules talk about), ``AxisType`` (how a RANGE is run).
 Why:  imports nothing from the project, so every layer, the mixins included, may import it.
 """

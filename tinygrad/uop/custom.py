@@ -3,6 +3,7 @@
 In:   tensor nodes, and a function from placeholders (kernel storage of their shapes) to a kernel: a SINK with
       KernelInfo, or a PROGRAM.
 Out:  the same nodes as they are after the kernel: AFTER(storage, CALL(kernel, nodes...)), seen through the same views.
+Why:  the scheduler orders such kernels by what they read and write, as it does its own.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a node whose sources already have the property (callers walk the graph; nothing here recurses).
 Out:  the property. Raises ShapeError, DTypeError where a node makes no sense, at the moment it is built or asked.
+Why:  an op's rules are one entry per table, and a wrong graph fails at the line that builds it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   index arithmetic (weakint scalars; other nodes get the careful answer).
 Out:  numbers and nodes; None where nothing is known for sure.
+Why:  alignment, tiling and bounds checks are decided by divisibility.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.mixin.hooks import Hooks
-from tinygrad.uop import AxisType, GroupOp, Ops, ops as graph
+from tinygrad.uop import AxisType, GroupOp, Ops
 from tinygrad.uop.records import CallInfo
 from tinygrad.uop.sint import sint, sint_to_uop
 
@@ -172,3 +172,6 @@ class KernelMethods(Hooks):
 def effect_of(u: UOp) -> UOp:
     """Return what a kernel has to wait for: the storage after its writes, for a view of it (kernels have no views)."""
     return u.base if u.op in GroupOp.Movement and u.base.op is Ops.AFTER and u.device is None else u
+
+
+from tinygrad.uop import ops as graph  # noqa: E402  in a circle: only methods use it, once they run

@@ -2,6 +2,7 @@
 
 In:   a movement op, its argument, the shape of its source, index expressions of the result (one per axis).
 Out:  index expressions of the source, and for PAD the condition under which the element exists at all.
+Why:  kernels have no views; this is where the scheduler and hand-written kernels lose theirs.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 In:   a node.
 Out:  a flat list of records, sources before users; loading interns every node again. Storage that holds data travels
       with it (as bytes) and gets a number of its own in the loading process.
+Why:  kernels are compiled in other processes and kept on disk, and a deep graph would overflow Python's own pickling.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a node, or a list of nodes in program order.
 Out:  text. Nothing here recurses over the depth of a graph.
+Why:  whoever debugs a stage reads its graph; each form shows what matters at that stage.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   ints and index UOps over Variables and ranges.
 Out:  decisions (``resolve``), extremes, evaluation with given values (``sym_infer``), text.
+Why:  code on shapes is written once, for ints and for sizes that are known only at run time.
 """
 
 from __future__ import annotations

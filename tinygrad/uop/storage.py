@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.dtype import AddrSpace, DType, dtypes, strong_dtype
 from tinygrad.helpers import prod
 from tinygrad.mixin.hooks import Hooks
-from tinygrad.uop import GroupOp, Ops, ops as graph
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.records import ParamArg
 from tinygrad.uop.sint import sint
 
@@ -185,3 +185,6 @@ class StorageMethods(Hooks):
         if u.dtype in dtypes.weaks:
             raise RuntimeError(f"copy to {device}: weak dtype {u.dtype} has no storage; cast to a concrete dtype")
         return graph.UOp(Ops.COPY, u.dtype, (u,), device)
+
+
+from tinygrad.uop import ops as graph  # noqa: E402  in a circle: only methods use it, once they run

@@ -4,6 +4,7 @@ In:   any graph.
 Out:  rule tables. ``symbolic_simple`` is sound for every dtype and shape: constant folding and identities. ``symbolic``
       adds normal forms for index arithmetic (weakint scalars, which do not wrap; ``uop/affine.py``, ``divmod.py``,
       ``validity.py``). ``sym`` adds gates: conditions of accesses, and indices given their condition.
+Why:  every stage may produce clumsy graphs, and one set of rules cleans all of them.
 
 Soundness: no rule changes a value within the bounds that Variables and RANGEs declare. Floats fold only where it holds
 for every value, NaN, infinities and -0.0 included: so not x*0, x-x, x+0, 0/x. Integers with a width wrap around.

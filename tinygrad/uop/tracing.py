@@ -3,6 +3,7 @@
 In:   calls from ``graph_rewrite`` and from traced matchers while TRACK_MATCH_STATS is set (VIZ sets it to 2).
 Out:  level 1: counts per rule; level 2: ``tracked_ctxs``, per group the rewrites with every (before, after, rule,
       seconds); level 3: each match printed as it happens.
+Why:  a wrong or slow graph is found by looking at what each named rewrite did to it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 In:   names, ops, dtypes, arguments and patterns of the sources.
 Out:  ``UPat``, which is combined with the operators of nodes and either compiled (``uop/matcher.py``) or matched
       directly.
+Why:  a rule's left side reads like the expression that it matches.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a kernel's graph.
 Out:  nothing, or a RuntimeError with an access that leaves its storage and the loop values at which it does.
+Why:  bounds arithmetic cannot decide every index, and an access out of bounds corrupts memory silently.
 """
 
 from __future__ import annotations

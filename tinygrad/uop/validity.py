@@ -2,6 +2,7 @@
 
 In:   weakint comparisons, AND of them, an expression.
 Out:  equal conditions with less work in them; an expression that is equal wherever the condition is True.
+Why:  padding and masked tails put conditions on every access; most follow from the loops' bounds or from each other.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.dtype import AddrSpace, DType, Invalid, dtypes
 from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.mixin.hooks import Hooks
-from tinygrad.uop import Ops, ops as graph
+from tinygrad.uop import Ops
 from tinygrad.uop.records import ParamArg
 from tinygrad.uop.sint import bound_value, size_text, sym_infer
 
@@ -159,3 +159,6 @@ class VariableMethods(Hooks):
     def sym_infer(self, var_vals: dict[str, int]) -> int:
         """Evaluate with the given values of Variables."""
         return sym_infer(self._uop, var_vals)
+
+
+from tinygrad.uop import ops as graph  # noqa: E402  in a circle: only methods use it, once they run

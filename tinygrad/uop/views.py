@@ -2,6 +2,7 @@
 
 In:   a movement chain over a BUFFER or PARAM.
 Out:  its offset when the view is contiguous, the flat index of an element, the device Buffer behind it.
+Why:  a contiguous view needs no kernel: it is the same memory at an offset.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 In:   a kernel graph that uses float dtypes of at most 16 bits which the target lacks.
 Out:  the same graph on uint16 or uint8 memory and float32 values. Each result is what one correctly rounded
-      operation in the
-      narrow type gives: float32 has more than twice the bits, so rounding twice gives the same number.
+      operation in the narrow type gives: float32 has more than twice the bits, so rounding twice gives the same number.
 Why:  bfloat16 and fp8 exist nowhere in full; this way all devices agree bit for bit.
 """
 

@@ -2,6 +2,7 @@
 
 In:   one integer node FLOORDIV, FLOORMOD, CDIV or CMOD, with the bounds that are known of its operands.
 Out:  the same value. A divisor of zero gives 0 for a quotient and the dividend for a remainder, on every target.
+Why:  processors divide slowly, differ in how they round, and some stop at a divisor of zero.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   THREEFRY(x, key), both uint64: two 32-bit words each, the low word first.
 Out:  the encrypted pair in the same form.
+Why:  every device draws the same random numbers, whatever integers it has.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 """

@@ -3,6 +3,7 @@
 In:   an optimised kernel SINK.
 Out:  ``Structure``: per node its copies (UPCAST and UNROLL ranges), lanes (VECTOR ranges) and loops; the loop tree; the
       terms of index expressions, outer loops first; the table of lowered values.
+Why:  lowering asks these questions for every node; they are answered once, before the first node is lowered.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The words of the schedule language: what one step of an optimised kernel is called.
 
+In:   nothing.
 Out:  ``OptOps`` (kinds of steps), ``Opt`` (one step), ``KernelOptError`` (a step that does not fit the kernel).
 Why:  imports next to nothing, so that kernels written by users (``KernelInfo(opts_to_apply=...)``) may import it.
 """

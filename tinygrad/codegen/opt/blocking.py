@@ -6,6 +6,7 @@ How:  blocks of outputs (parallel); inside, blocks of the reduction; inside, bot
       (STAGE), one in panels as wide as the register tile, so that the innermost loops read consecutive memory without
       masks. A panel of the wide operand stays in the first cache, a block of the narrow one in the second. Sums of a
       block are added up in scratch memory (CACHE), which also keeps chains of float additions short.
+Why:  a tile of registers alone reads both operands from memory once per tile, which is slower than multiplying.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a Schedule, the facts about its kernel, and original RANGEs.
 Out:  the Schedule with steps applied.
+Why:  sizes that no vector length divides, and loops too short for threads, come up in every kind of kernel.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:   a simplified kernel SINK and the renderer.
 Out:  the same kernel with ranges split and typed; KernelInfo lists the steps.
+Why:  one place says which kernels are left alone, which are searched for and which go to which policy.
 """
 
 from __future__ import annotations

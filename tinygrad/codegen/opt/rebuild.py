@@ -4,6 +4,7 @@ In:   a Schedule: what each original range became, which loops are cached, which
 Out:  the kernel SINK with its ranges split and typed.
 Ops:  padded ranges gate the accesses that depend on them. CACHE makes a nest of its own that adds up one block of the
       reduction, in scratch memory; STAGE makes a nest that copies a block of an operand to scratch memory.
+Why:  steps only describe what is wanted, so a policy may apply and inspect many before a graph is written once.
 
     for block of outputs:                     the original END, outer part
         for block of the reduction:           END of the sums

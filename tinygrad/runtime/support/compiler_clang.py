@@ -2,6 +2,7 @@
 
 In:   C source of a kernel.
 Out:  an ELF object file.
+Why:  a second way from kernel to machine code, to compare with LLVM's; and its source can be read.
 """
 
 from __future__ import annotations
