@@ -188,7 +188,8 @@ def diskcache_get(table: str, key: Key) -> Any:
     query = f'SELECT val FROM "{name}" WHERE {condition}'
 
     def read(connection: sqlite3.Connection) -> tuple[Any, ...] | None:
-        return connection.execute(query, tuple(columns.values())).fetchone()  # type: ignore[no-any-return]
+        row: tuple[Any, ...] | None = connection.execute(query, tuple(columns.values())).fetchone()
+        return row
 
     row = _attempt(read, None)
     return None if row is None else _decode(row[0])
@@ -345,7 +346,10 @@ def diskcache(func: Callable[P, R]) -> Callable[P, R]:
         stored = diskcache_get(table, key)
         # The result is kept in a tuple, so that None can be one.
         if isinstance(stored, tuple) and len(stored) == 1:
-            return stored[0]  # type: ignore[no-any-return]
-        return diskcache_put(table, key, (func(*args, **kwargs),))[0]  # type: ignore[no-any-return]
+            kept: R = stored[0]
+            return kept
+        result = func(*args, **kwargs)
+        diskcache_put(table, key, (result,))
+        return result
 
     return run

@@ -150,7 +150,9 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
             precompile_backward=self.precompile_backward,
         )
         results = tuple(Tensor(call.gettuple(i)) for i in range(len(body.src)))
-        return results if isinstance(result, tuple) else results[0]  # type: ignore[return-value]
+        traced: Any = results if isinstance(result, tuple) else results[0]
+        same_form: R = traced
+        return same_form
 
     @property
     def _name(self) -> str:
@@ -197,12 +199,8 @@ def function(
         >>> double(Tensor([1, 2])).tolist()
         [2, 4]
     """
-    options = {
-        "precompile": precompile,
-        "precompile_backward": precompile_backward,
-        "allow_implicit": allow_implicit,
-        "grad_fxn": grad_fxn,
-    }
-    if fxn is None:
-        return lambda wrapped: _function(wrapped, **options)  # type: ignore[arg-type]
-    return _function(fxn, **options)  # type: ignore[arg-type]
+
+    def make(wrapped: Callable[P, R]) -> _function[P, R]:
+        return _function(wrapped, precompile, precompile_backward, allow_implicit, grad_fxn)
+
+    return make if fxn is None else make(fxn)

@@ -111,7 +111,8 @@ def dedup(x: Iterable[T]) -> list[T]:
 
 def argsort(x: Sequence[Any]) -> Any:
     """Return the indices that sort ``x``, in a container of its type."""
-    return type(x)(sorted(range(len(x)), key=x.__getitem__))  # type: ignore[call-arg]
+    container: Callable[[Iterable[int]], Any] = type(x)
+    return container(sorted(range(len(x)), key=x.__getitem__))
 
 
 def all_same(items: Iterable[Any]) -> bool:

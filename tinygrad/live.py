@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 
-class _TensorRef(weakref.ref):  # type: ignore[type-arg]
+class _TensorRef(weakref.ref["Tensor"]):
     """The one reference by which a tensor is registered. A type of its own, to be told from references of users."""
 
     __slots__ = ()

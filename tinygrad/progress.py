@@ -8,7 +8,7 @@ Why:  programs ask for a bar without caring whether the package is there.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 __all__ = [
@@ -45,7 +45,8 @@ class tqdm(Generic[T]):  # noqa: N801  public name
         self.iterable = iterable
         self._bar: Any = None
         self._n = 0
-        self.total = total if total is not None or not hasattr(iterable, "__len__") else len(iterable)  # type: ignore[arg-type]
+        length: Callable[[], int] | None = getattr(iterable, "__len__", None)
+        self.total = length() if total is None and length is not None else total
         if disable is True or (disable is None and not sys.stderr.isatty()):
             return
         try:

@@ -163,7 +163,8 @@ class ContextVar(Generic[T]):
 
     def _convert(self, value: Any) -> T:
         """Bring an assigned value into the form that is stored."""
-        return value  # type: ignore[no-any-return]
+        converted: T = value
+        return converted
 
     @property
     def value(self) -> T:
@@ -203,7 +204,8 @@ class ContextVar(Generic[T]):
         return bool(self.get() < other)
 
     def __int__(self) -> int:
-        return int(self.get())  # type: ignore[call-overload, no-any-return]
+        value: Any = self.get()
+        return int(value)
 
     __hash__ = object.__hash__
 
@@ -339,7 +341,11 @@ PMC = ContextVar("PMC", int(abs(VIZ.value) >= 2), "hardware counters (AMD)")
 PMA = ContextVar("PMA", int(abs(VIZ.value) >= 2), "hardware sampling (NV)")
 
 # Devices and memory
-DEV = DeviceVar("DEV", "", "targets: [INTERFACE[:INDICES]+]DEVICE[:RENDERER[:ARCH]], several separated by ';'")  # type: ignore[arg-type]
+DEV = DeviceVar(
+    "DEV",
+    "",  # type: ignore[arg-type]  # text, which _convert parses
+    "targets: [INTERFACE[:INDICES]+]DEVICE[:RENDERER[:ARCH]], several separated by ';'",
+)
 ALLOW_DEVICE_USAGE = ContextVar("ALLOW_DEVICE_USAGE", 1, "0 forbids opening devices")
 LRU = ContextVar("LRU", 1, "keep freed buffers for reuse")
 MAX_BUFFER_SIZE = ContextVar("MAX_BUFFER_SIZE", 0, "refuse larger buffers (elements); 0 no limit")

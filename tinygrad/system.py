@@ -114,7 +114,7 @@ def to_char_p_p(options: Sequence[bytes], to_type: type[Any] | None = None) -> A
     # The strings stay alive as the array's own attribute: cast pointers do not keep their buffers.
     buffers = [ctypes.create_string_buffer(option) for option in options]
     array = (element * len(options))(*(ctypes.cast(buffer, element) for buffer in buffers))
-    array._strings = buffers  # type: ignore[attr-defined]
+    array._strings = buffers  # type: ignore[attr-defined]  # ctypes objects take attributes
     return array
 
 
@@ -151,7 +151,7 @@ def capstone_flatdump(lib: bytes, arch: str | None = None) -> str:
     import platform
 
     try:
-        import capstone  # type: ignore[import-not-found, unused-ignore]
+        import capstone  # type: ignore[import-not-found, unused-ignore]  # may be installed or not
     except ImportError as error:
         raise RuntimeError("capstone_flatdump: the package capstone is not installed (pip install capstone)") from error
     machine = (arch or platform.machine()).lower()

@@ -308,7 +308,7 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
     __hash__ = object.__hash__
 
-    def __eq__(self, x: object) -> Tensor:  # type: ignore[override]
+    def __eq__(self, x: object) -> Tensor:  # type: ignore[override]  # elementwise, not a bool
         return self.eq(x)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

@@ -133,7 +133,8 @@ class TinyJit(Generic[P, R]):
                 "function is being captured; call the plain function there (.fxn), or jit only the outer one"
             )
         with self._lock:
-            return self._call(args, kwargs)  # type: ignore[no-any-return]
+            result: R = self._call(args, kwargs)
+            return result
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not JIT.get() and self.fxn is not None:

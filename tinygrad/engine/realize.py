@@ -91,8 +91,9 @@ def launches_of(linear: UOp) -> list[Launch]:
     table = _table()
     keys = [(call.src[0], _device_of(call)) for call in linear.src]
     found = [table.get(key) for key in keys]
-    if None not in found:
-        return found  # type: ignore[return-value]
+    ready = [launch for launch in found if launch is not None]
+    if len(ready) == len(found):
+        return ready
     missing = list(dict.fromkeys(key for key, launch in zip(keys, found, strict=True) if launch is None))
     for key, launch in zip(missing, _make_all(missing), strict=True):
         table[key] = launch

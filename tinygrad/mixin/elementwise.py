@@ -22,6 +22,10 @@ class ElementwiseMixin(ActivationMixin):
 
     __slots__ = ()
 
+    if TYPE_CHECKING:  # from the mixins that build on this one
+
+        def all(self) -> Self: ...  # noqa: D102
+
     def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
         """Whether abs(self - other) <= atol + rtol * abs(other); equal infinities are close, NaN by ``equal_nan``."""
         lhs, rhs = self._operands(other, op="isclose")
@@ -32,7 +36,7 @@ class ElementwiseMixin(ActivationMixin):
 
     def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
         """0-d bool: whether all elements are close (see ``isclose``)."""
-        return self.isclose(other, rtol, atol, equal_nan).all()  # type: ignore[attr-defined, no-any-return]
+        return self.isclose(other, rtol, atol, equal_nan).all()
 
     def masked_fill(self, mask: Self, value: Any) -> Self:
         """Return ``value`` where ``mask`` is True, else self."""

@@ -146,7 +146,8 @@ def positions_along(index: UOp, n: Any) -> UOp:
     batch = index.shape[:-1]
     at = index.cast(position_dtype(prod(batch) * n))
     row = _iota(prod(batch), at.dtype).reshape((*batch, 1))
-    return ((at > -1) & (at < n)).where(row * n + at, -1)  # type: ignore[no-any-return]
+    inside: UOp = (at > -1) & (at < n)
+    return inside.where(row * n + at, -1)
 
 
 # ---- indexed stores ------------------------------------------------------------------------------------------------

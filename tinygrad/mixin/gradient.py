@@ -77,11 +77,13 @@ def root_gradient(root: Any, gradient: Any | None) -> UOp:
         if not all(same_size(s, 1) for s in root.shape):
             raise AssertionError(error_text("backward", "when no gradient is provided, it must be called on a scalar",
                                             {"tensor": root}, hint="t.sum().backward()"))  # fmt: skip
-        return root._uop.const_like(1.0)  # type: ignore[no-any-return]
+        one: UOp = root._uop.const_like(1.0)
+        return one
     if not same_shape(gradient.shape, root.shape):
         raise AssertionError(error_text("backward", "the gradient must have the shape of the tensor",
                                         {"tensor": root, "gradient": gradient}))  # fmt: skip
-    return gradient._uop.cast(root.dtype)  # type: ignore[no-any-return]
+    given: UOp = gradient._uop.cast(root.dtype)
+    return given
 
 
 # ---- rules ---------------------------------------------------------------------------------------------------------
@@ -421,12 +423,13 @@ def _backward(roots: dict[UOp, UOp], targets: list[UOp]) -> dict[UOp, UOp]:
 
 
 def _apply_rule(node: UOp, ctx: UOp, on_path: set[UOp]) -> Gradients:
-    gradients: Any = pm_gradient.rewrite(node, ctx=ctx)
-    if gradients is None:
+    found: Any = pm_gradient.rewrite(node, ctx=ctx)
+    if found is None:
         if not any(s in on_path for s in _differentiable_sources(node)):
             return ()
         raise RuntimeError(f"failed to compute gradient for {node.op.name}: there is no rule for it")
-    return gradients  # type: ignore[no-any-return]
+    gradients: Gradients = found
+    return gradients
 
 
 def joined_slices(values: list[UOp]) -> list[UOp]:

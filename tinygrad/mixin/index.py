@@ -380,7 +380,8 @@ class IndexMixin(MaskMixin):
                     rule="index.shape[i] <= src.shape[i]",
                 )
             )
-        return src.cast(self.dtype).shrink_to(index.shape)  # type: ignore[no-any-return]
+        source: Self = src.cast(self.dtype).shrink_to(index.shape)
+        return source
 
     def scatter_reduce(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_float, strong_dtype
-from tinygrad.errors import error_text, shown
+from tinygrad.errors import DeviceError, error_text, shown
 from tinygrad.helpers import all_int, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.hooks import Hooks
@@ -120,7 +120,8 @@ class LinalgMixin(_Base):
                 power = gram.matmul(power)
                 total = total + power * coefficient
             x = total
-        return x.transpose(-2, -1) if rows > columns else x  # type: ignore[no-any-return]
+        result: Self = x.transpose(-2, -1) if rows > columns else x
+        return result
 
 
 # ---- what the decompositions share -----------------------------------------------------------------------------------
@@ -164,7 +165,9 @@ def _storage(like: UOp, *sizes: int, value: UOp | None = None) -> UOp:
 
     shape = (like.shape[0], *sizes)
     device = canonicalize_device(like.device)
-    buffer = UOp.new_buffer(device, prod(shape), like.dtype)  # type: ignore[arg-type]
+    if not isinstance(device, str):
+        raise DeviceError(error_text("linalg", f"a tensor on several devices {device}", {"tensor": like}))
+    buffer = UOp.new_buffer(device, prod(shape), like.dtype)
     stored = buffer if value is None else buffer.after(buffer.store(value.reshape((prod(shape),))))
     return stored.reshape(shape)
 

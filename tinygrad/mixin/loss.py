@@ -26,6 +26,10 @@ class LossMixin(ReduceMixin):
 
     __slots__ = ()
 
+    if TYPE_CHECKING:  # from the mixins that build on this one
+
+        def log_softmax(self, axis: int = -1) -> Self: ...  # noqa: D102
+
     def _do_reduction(self, reduction: ReductionStr = "mean") -> Self:
         if reduction not in _REDUCTIONS:
             raise ValueError(f"reduction {reduction!r}; expected one of {', '.join(map(repr, _REDUCTIONS))}")
@@ -99,7 +103,7 @@ class LossMixin(ReduceMixin):
         axis = 0 if self.ndim == 1 else 1
         if Y.ndim < self.ndim:
             self._check_labels("cross_entropy", Y, axis)
-            return self.log_softmax(axis)._labelled_loss(Y, axis, None, label_smoothing, reduction)  # type: ignore[attr-defined, no-any-return]
+            return self.log_softmax(axis)._labelled_loss(Y, axis, None, label_smoothing, reduction)
         if tuple(Y.shape) != tuple(self.shape):
             raise ContractionError(
                 error_text(
@@ -112,8 +116,8 @@ class LossMixin(ReduceMixin):
         target = Y.cast(self.dtype) if not dtypes.is_float(Y.dtype) else Y
         if label_smoothing:
             target = target * (1 - label_smoothing) + label_smoothing / self.shape[axis]
-        per_example = -(self.log_softmax(axis) * target).sum(axis=axis)  # type: ignore[attr-defined]
-        return per_example._do_reduction(reduction)  # type: ignore[no-any-return]
+        per_example = -(self.log_softmax(axis) * target).sum(axis=axis)
+        return per_example._do_reduction(reduction)
 
     def sparse_categorical_crossentropy(
         self, Y: Self, ignore_index: int = -1, label_smoothing: float = 0.0, reduction: ReductionStr = "mean"
@@ -145,7 +149,7 @@ class LossMixin(ReduceMixin):
             )
         axis = self.ndim - 1
         self._check_labels("sparse_categorical_crossentropy", Y, axis)
-        return self.log_softmax(axis)._labelled_loss(Y, axis, ignore_index, label_smoothing, reduction)  # type: ignore[attr-defined, no-any-return]
+        return self.log_softmax(axis)._labelled_loss(Y, axis, ignore_index, label_smoothing, reduction)
 
     def nll_loss(
         self,

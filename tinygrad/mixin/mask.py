@@ -7,7 +7,7 @@ Why:  the k-th selected element goes to place k, which is a running count of the
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, strong_dtype
 from tinygrad.errors import DTypeError, error_text
@@ -19,6 +19,12 @@ class MaskMixin(ReduceMixin):
     """Masks of Tensor and UOp."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # from the mixins that build on this one
+
+        def cumsum(self, axis: int = 0) -> Self: ...  # noqa: D102
+        def stack(self, *args: Self, dim: int = 0) -> Self: ...  # noqa: D102
+        def _index_item(self, item: Any, literals: dict[int, list[int]]) -> Any: ...
 
     def one_hot(self, num_classes: int) -> Self:
         """Return a new last dim that holds 1 at the class id and 0 elsewhere (weakint).
@@ -47,7 +53,7 @@ class MaskMixin(ReduceMixin):
 
     def _true_places(self) -> Self:
         """Return for each element of a 1-d mask its number among the True ones, -1 where it is False."""
-        return self.where(self.cast(dtypes.int32).cumsum(0) - 1, -1).cast(dtypes.int32)  # type: ignore[attr-defined]
+        return self.where(self.cast(dtypes.int32).cumsum(0) - 1, -1).cast(dtypes.int32)
 
     def _compress(self, mask: Self, size: int, fill_value: Any) -> Self:
         """Return the elements of 1-d self where the 1-d mask is True, cut or filled to ``size``."""
@@ -76,7 +82,7 @@ class MaskMixin(ReduceMixin):
             >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
             [1, 3]
         """
-        chosen = mask if hasattr(mask, "_uop") else self._index_item(mask, {})  # type: ignore[attr-defined]
+        chosen = mask if hasattr(mask, "_uop") else self._index_item(mask, {})
         if chosen.dtype != dtypes.bool:
             raise DTypeError(
                 error_text("masked_select", f"mask is {chosen.dtype}", {"mask": chosen}, rule="a mask is bool")
@@ -95,7 +101,7 @@ class MaskMixin(ReduceMixin):
         if self.ndim == 0:
             return self.reshape(1).nonzero(size, fill_value).shrink([None, (0, 0)])
         columns = self._nonzero_columns(size, fill_value)
-        return type(self).stack(*columns, dim=1)  # type: ignore[attr-defined, no-any-return]
+        return columns[0].stack(*columns[1:], dim=1)
 
     def _nonzero_columns(self, size: int | None = None, fill_value: Any = 0) -> list[Self]:
         mask = (self if self.dtype == dtypes.bool else self.ne(0)).flatten()

@@ -24,6 +24,11 @@ class MovementMixin(Hooks):
 
     __slots__ = ()
 
+    if TYPE_CHECKING:  # from the mixins that build on this one
+
+        def where(self, x: Any, y: Any) -> Self: ...  # noqa: D102
+        def cat(self, *args: Self, dim: int = 0) -> Self: ...  # noqa: D102
+
     def _movement_error(self, op: str, summary: str, rule: str | None = None, hint: str | None = None) -> ShapeError:
         return ShapeError(error_text(op, summary, {"tensor": self}, rule, hint))
 

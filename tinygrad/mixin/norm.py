@@ -32,6 +32,11 @@ class NormMixin(ReduceMixin):
 
     __slots__ = ()
 
+    if TYPE_CHECKING:  # from the mixins that build on this one
+
+        def rand_like(self, **kwargs: Any) -> Self: ...  # noqa: D102
+        def tril(self, diagonal: Any = 0) -> Self: ...  # noqa: D102
+
     def layernorm(self, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Self:
         """Shift and scale to mean 0 and variance 1 over ``axis``: (x - mean) / sqrt(var + eps), var without correction.
 
@@ -92,7 +97,7 @@ class NormMixin(ReduceMixin):
 
     def _uniform_like(self, dtype: DType) -> Self:
         """Return fresh uniform numbers of this shape and device."""
-        return self.rand_like(dtype=dtype)  # type: ignore[attr-defined, no-any-return]
+        return self.rand_like(dtype=dtype)
 
     def scaled_dot_product_attention(
         self,
@@ -128,7 +133,7 @@ class NormMixin(ReduceMixin):
         if enable_gqa:
             key, value = (_share_heads(x, self.shape[-3]) for x in (key, value))
         wide = least_upper_dtype(self.dtype, key.dtype, dtypes.float32)
-        scores = self.matmul(key.transpose(-2, -1), dtype=wide) * (1.0 / math.sqrt(self.shape[-1]))  # type: ignore[attr-defined]
+        scores = self.matmul(key.transpose(-2, -1), dtype=wide) * (1.0 / math.sqrt(self.shape[-1]))
         if is_causal:
             attn_mask = scores.const_like(True, dtypes.bool).tril()
         if attn_mask is not None and attn_mask.dtype == dtypes.bool:
@@ -140,7 +145,7 @@ class NormMixin(ReduceMixin):
         e = (scores - largest.eq(-math.inf).where(0.0, largest)).exp()
         total = e.sum(axis=-1, keepdim=True)
         weights = e / total.eq(0).where(1.0, total)
-        return weights.cast(self.dtype).dropout(dropout_p).matmul(value).cast(self.dtype)  # type: ignore[no-any-return]
+        return weights.cast(self.dtype).dropout(dropout_p).matmul(value).cast(self.dtype)
 
 
 def _share_heads(x: Any, heads: int) -> Any:

@@ -110,9 +110,9 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         from tinygrad.mixin.einsum import einsum
 
         tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
-        return tensors[0]._wrap_uop(  # type: ignore[no-any-return]
-            einsum(formula, [t._uop for t in tensors], None if dtype is None else to_dtype(dtype))
-        )
+        result = einsum(formula, [t._uop for t in tensors], None if dtype is None else to_dtype(dtype))
+        wrapped: Self = tensors[0]._wrap_uop(result)
+        return wrapped
 
     def sequential(self, ll: Sequence[Callable[[Self], Self]]) -> Self:
         """Apply the callables of the list one after the other."""
@@ -168,7 +168,8 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
             >>> Tensor([1, 2]).stack(Tensor([3, 4]), dim=1).tolist()
             [[1, 3], [2, 4]]
         """
-        parts: list[Self] = [*self, *args] if isinstance(self, (list, tuple)) else [self, *args]  # type: ignore[redundant-expr]
+        first: Any = self  # ``Tensor.stack([a, b])`` gives a list
+        parts: list[Self] = [*first, *args] if isinstance(first, (list, tuple)) else [first, *args]
         for part in parts[1:]:
             if part.ndim != parts[0].ndim or any(map(sizes_differ, parts[0].shape, part.shape)):
                 raise CompositeShapeError(
@@ -188,7 +189,8 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         if self.ndim < 2:
             raise ShapeError(error_text(name, f"{self.ndim} dims", {"tensor": self}, rule="at least 2 dims"))
         rows, cols = self.shape[-2:]
-        return type(self).arange(cols) < type(self).arange(rows).reshape(rows, 1) + limit  # type: ignore[no-any-return]
+        last: Self = type(self).arange(rows).reshape(rows, 1) + limit
+        return type(self).arange(cols) < last
 
     def triu(self, diagonal: Any = 0) -> Self:
         """Return the upper triangle, from ``diagonal`` places right of the main diagonal on; 0 elsewhere."""

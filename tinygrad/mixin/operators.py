@@ -19,7 +19,7 @@ from tinygrad.uop.infer import broadcast_shape
 if TYPE_CHECKING:
     from typing import Self
 
-    from tinygrad.dtype import DType
+    from tinygrad.dtype import DType, DTypeLike
 
 # On bool, sum and product are the logical operations (numpy does the same).
 _BOOL_OPS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
@@ -43,6 +43,7 @@ class OperatorMixin(CreationMixin):
         def sqrt(self) -> Self: ...  # noqa: D102
         def reciprocal(self) -> Self: ...  # noqa: D102
         def logical_not(self) -> Self: ...  # noqa: D102
+        def matmul(self, x: Any, reverse: bool = False, dtype: DTypeLike | None = None) -> Self: ...  # noqa: D102
         def _with_gradient(self, *pairs: Self) -> Self: ...
 
     # ---- the two entries all binary operators go through -----------------------------------------------------------
@@ -306,7 +307,7 @@ class OperatorMixin(CreationMixin):
     def __ge__(self, x: Any) -> Self:
         return self._less_or_equal(x, True)
 
-    def __ne__(self, x: Any) -> Self:  # type: ignore[override]
+    def __ne__(self, x: Any) -> Self:  # type: ignore[override]  # elementwise, not a bool
         return self.ne(x)
 
     # ---- selection and the like ------------------------------------------------------------------------------------
@@ -404,10 +405,10 @@ class OperatorMixin(CreationMixin):
         return self.pow(x, True)
 
     def __matmul__(self, x: Any) -> Self:
-        return self.matmul(x)  # type: ignore[attr-defined, no-any-return]
+        return self.matmul(x)
 
     def __rmatmul__(self, x: Any) -> Self:
-        return self.matmul(x, True)  # type: ignore[attr-defined, no-any-return]
+        return self.matmul(x, True)
 
     def __and__(self, x: Any) -> Self:
         return self.bitwise_and(x)

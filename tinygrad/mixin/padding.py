@@ -46,7 +46,7 @@ def pad_constant(x: X, pads: tuple[tuple[Any, Any], ...], value: Any) -> X:
         return padded
     # PAD fills with 0, so another value is selected by a mask that is padded with False.
     inside = x.const_like(True, dtypes.bool)._mop(Ops.PAD, pads)
-    return inside.where(padded, x.ufix(value).cast(x.dtype))  # type: ignore[attr-defined, no-any-return]
+    return inside.where(padded, x.ufix(value).cast(x.dtype))
 
 
 def _pairs(x: MovementMixin, padding: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
@@ -89,6 +89,6 @@ def _pad_dim(x: X, dim: int, before: int, after: int, mode: str) -> X:
         keep = [-1] * x.ndim
         left = x._slice_dim(dim, 0, 1).expand([*keep[:dim], before, *keep[dim + 1 :]])
         right = x._slice_dim(dim, size - 1, size).expand([*keep[:dim], after, *keep[dim + 1 :]])
-    parts: list[Any] = [p for p in (left, x, right) if p.shape[dim] != 0]
-    joined: X = parts[0].cat(*parts[1:], dim=dim) if len(parts) > 1 else x
+    parts = [p for p in (left, x, right) if p.shape[dim] != 0]
+    joined = parts[0].cat(*parts[1:], dim=dim) if len(parts) > 1 else x
     return joined._slice_dim(dim, crop_before, joined.shape[dim] - crop_after)

@@ -236,9 +236,11 @@ class RandMixin(OpMixin):
                     error_text("rand_like", "device cannot be given for a tensor on several devices", {"tensor": self})
                 )
             kwargs.pop("device", None)
-            made = make(*self.shape, dtype=dtype, device=self.device[0], **kwargs)
-            return made.shard(self.device, getattr(self._uop, "axis", None))  # type: ignore[no-any-return]
-        return make(*self.shape, dtype=dtype, device=kwargs.pop("device", None) or self.device, **kwargs)  # type: ignore[no-any-return]
+            whole = make(*self.shape, dtype=dtype, device=self.device[0], **kwargs)
+            sharded: Self = whole.shard(self.device, getattr(self._uop, "axis", None))
+            return sharded
+        made: Self = make(*self.shape, dtype=dtype, device=kwargs.pop("device", None) or self.device, **kwargs)
+        return made
 
     @classmethod
     def randn(

@@ -8,6 +8,7 @@ Why:  a pattern says what the dims mean, and is checked against the shape.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from tinygrad.errors import error_text
@@ -55,7 +56,7 @@ def rearrange(x: X, formula: str, sizes: dict[str, int]) -> X:
     return moved.reshape([prod(known[name] for name in group) for group in right])
 
 
-def _parse(side: str, require) -> list[list[str]]:  # type: ignore[no-untyped-def]
+def _parse(side: str, require: Callable[[bool, str], None]) -> list[list[str]]:
     tokens = re.findall(r"\.\.\.|[A-Za-z_]\w*|1|[()]|\S", side)
     groups: list[list[str]] = []
     inside: list[str] | None = None

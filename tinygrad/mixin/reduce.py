@@ -183,8 +183,8 @@ class ReduceMixin(ElementwiseMixin):
         variance = (centered * centered)._reduce(Ops.ADD, axes, True).div(divisor)
         # The derivative through the mean vanishes: the centered values sum to 0.
         variance = variance._with_gradient(x, centered.div(divisor) * 2)
-        results = (variance.cast(own), mean.cast(own))
-        return results if keepdim else tuple(r._drop_axes(axes) for r in results)  # type: ignore[return-value]
+        variance, mean = variance.cast(own), mean.cast(own)
+        return (variance, mean) if keepdim else (variance._drop_axes(axes), mean._drop_axes(axes))
 
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None) -> Self:
         """Return the standard deviation over ``axis``; where it is 0, its gradient is 0."""

@@ -83,8 +83,8 @@ def _fills_mask(x: Any, mask: Any, v: Any) -> bool:
 
 def _value(x: Tensor, v: Any, shape: tuple[Any, ...] | None) -> Tensor:
     """Return the value as a tensor of x's dtype and device, broadcast to ``shape``."""
-    value: Any = v if hasattr(v, "_uop") else type(x)(v, dtype=x.dtype, device=x.device)
-    value = value if hasattr(value, "assign") else x._wrap_uop(value)
+    given: Any = v if hasattr(v, "_uop") else type(x)(v, dtype=x.dtype, device=x.device)
+    value: Tensor = given if hasattr(given, "assign") else x._wrap_uop(given)
     if value.dtype != x.dtype:
         if value.dtype not in dtypes.weaks and hasattr(v, "_uop"):
             raise DTypeError(
@@ -98,12 +98,12 @@ def _value(x: Tensor, v: Any, shape: tuple[Any, ...] | None) -> Tensor:
         value = value.cast(x.dtype)
     x._check_same_device("setitem", value)
     if shape is None:
-        return value  # type: ignore[no-any-return]
+        return value
     # Leading dims of size 1 are dropped, as numpy does.
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = value.reshape(value.shape[1:])
     try:
-        return value._broadcast_to(shape)  # type: ignore[no-any-return]
+        return value._broadcast_to(shape)
     except ShapeError:
         raise ShapeError(
             error_text(

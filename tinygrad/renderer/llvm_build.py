@@ -239,8 +239,9 @@ class Builder:
         if all(isinstance(x, Value) and x.name[0] != "%" for x in lanes):
             text = ", ".join(map(str, lanes))
             return Value(f"<{text}>", dtype, n, 0)
-        if not any(isinstance(x, Value) for x in lanes):
-            return self._shuffle(dtype, lanes)  # type: ignore[arg-type]
+        pieces = [x for x in lanes if not isinstance(x, Value)]
+        if len(pieces) == n:
+            return self._shuffle(dtype, pieces)
         scalars = [x if isinstance(x, Value) else self.lane(*x) for x in lanes]
         self.at(*scalars)
         made = f"{vector_type(dtype, n)} poison"

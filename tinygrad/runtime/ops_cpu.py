@@ -77,7 +77,7 @@ class CPUMemory:
     def view(self) -> memoryview:
         """Return the memory itself as writable bytes."""
         array = (ctypes.c_uint8 * self.nbytes).from_address(self.address)
-        array._owner = self.owner  # type: ignore[attr-defined]
+        array._owner = self.owner  # type: ignore[attr-defined]  # ctypes objects take attributes
         return memoryview(array).cast("B")
 
 

@@ -341,4 +341,5 @@ def compile_rules(rules: Sequence[Rule], op: Ops) -> RewriteFn:
     if not source.lines:
         return lambda u, ctx: None
     exec(compile(source.text(), f"<rules for {op.name}>", "exec"), source.namespace)
-    return source.namespace["rewrite"]  # type: ignore[no-any-return]
+    compiled: RewriteFn = source.namespace["rewrite"]
+    return compiled

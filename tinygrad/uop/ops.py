@@ -372,7 +372,8 @@ class UOp(
 
         where = device or self.device
         value = self.cast(strong_dtype(self.dtype))
-        value = value if value.device in (None, where) else value.copy_to_device(where)  # type: ignore[arg-type]
+        if where is not None and value.device not in (None, where):
+            value = value.copy_to_device(where)
         storage = value.empty_like(device=where)
         return view_after(storage, storage.store(value))
 

@@ -19,7 +19,7 @@ class _ShortRepr:
     """Prints the fields that differ from their defaults: graphs hold thousands of records."""
 
     def __repr__(self) -> str:
-        shown = (f for f in fields(self) if f.repr)  # type: ignore[arg-type]
+        shown = (f for f in fields(self) if f.repr)  # type: ignore[arg-type]  # subclasses are dataclasses
         values = ((f.name, getattr(self, f.name), f.default) for f in shown)
         return f"{type(self).__name__}({', '.join(f'{name}={v!r}' for name, v, default in values if v != default)})"
 

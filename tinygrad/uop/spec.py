@@ -523,4 +523,5 @@ def eval_pyrender(code: str) -> UOp:
         "OptOps": getattr(opt, "OptOps", None),
     }  # fmt: skip
     exec(code, namespace)
-    return namespace["ast"]  # type: ignore[no-any-return]
+    root: UOp = namespace["ast"]
+    return root

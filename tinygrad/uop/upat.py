@@ -153,8 +153,8 @@ class UPat:
     @staticmethod
     def any(*pats: UPat | tuple[UPat, ...]) -> UPat:
         """Match what any of the patterns matches; they are tried in order."""
-        flat = pats[0] if len(pats) == 1 and isinstance(pats[0], tuple) else pats
-        return UPat(src=tuple(flat), is_any=True)  # type: ignore[arg-type]
+        flat = [each for given in pats for each in (given if isinstance(given, tuple) else (given,))]
+        return UPat(src=tuple(flat), is_any=True)
 
     def replace(self, **changes: Any) -> UPat:
         """Return a copy with some fields changed."""
@@ -296,7 +296,7 @@ class UPat:
     def __gt__(self, x: Any) -> UPat:
         return _as_pattern(x).alu(Ops.CMPLT, self)
 
-    def __ne__(self, x: object) -> UPat:  # type: ignore[override]
+    def __ne__(self, x: object) -> UPat:  # type: ignore[override]  # a pattern, not a bool
         return self.alu(Ops.CMPNE, x)
 
     def __eq__(self, x: object) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from tinygrad.dtype import DType, bitcast, dtypes, float_to_fp8, fp8_to_float, truncate
 
-_F32, _U32, _F16, _U16 = struct.Struct("<f"), struct.Struct("<I"), struct.Struct("<e"), struct.Struct("<H")
+_F32, _F16 = struct.Struct("<f"), struct.Struct("<e")
 
 
 # ---- rounding ------------------------------------------------------------------------------------------------------
@@ -29,15 +29,17 @@ _F32, _U32, _F16, _U16 = struct.Struct("<f"), struct.Struct("<I"), struct.Struct
 
 def round_f32(x: float, _c_float: Any = ctypes.c_float) -> float:
     """Round to float32 as C does: nearest even, overflow to infinity. The fastest way that Python has."""
-    return _c_float(x).value  # type: ignore[no-any-return]
+    rounded: float = _c_float(x).value
+    return rounded
 
 
 def round_f16(x: float) -> float:
     """Round to float16."""
     try:
-        return _F16.unpack(_F16.pack(x))[0]  # type: ignore[no-any-return]
+        rounded: float = _F16.unpack(_F16.pack(x))[0]
     except OverflowError:
         return math.copysign(math.inf, x)
+    return rounded
 
 
 # The truncation functions of the dtype module are exact but general; the frequent ones have a fast version above.
@@ -173,12 +175,12 @@ def _round_fraction(exact: Fraction, dtype: DType) -> float:
 
 def encode_f16(x: float) -> int:
     """Return the 16 bits of a float16 value."""
-    return _U16.unpack(_F16.pack(x))[0]  # type: ignore[no-any-return]
+    return int.from_bytes(_F16.pack(x), "little")
 
 
 def encode_bf16(x: float) -> int:
     """Return the 16 bits of a bfloat16 value."""
-    return _U32.unpack(_F32.pack(x))[0] >> 16  # type: ignore[no-any-return]
+    return int.from_bytes(_F32.pack(x), "little") >> 16
 
 
 @functools.cache
