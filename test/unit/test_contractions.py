@@ -16,7 +16,9 @@ from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.device import Device
 from tinygrad.dtype import DType
-from tinygrad.helpers import Context
+from tinygrad.helpers import Context, Target
+from tinygrad.renderer.llvmir import LLVMRenderer
+from tinygrad.renderer.python import PythonRenderer
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -24,7 +26,8 @@ from tinygrad.uop.ops import UOp
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks so small that tiny kernels have several of each kind."""
-    small = {"MIN_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1, "TERMS": (8, 16), "NARROW": 24, "WIDE": 64}
+    small = {"MIN_WORK": 0, "LATE_CAST_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1, "TERMS": (8, 16), "NARROW": 24}
+    small["WIDE"] = 64
     for name, value in small.items():
         monkeypatch.setattr(blocking, name, value)
 
@@ -168,6 +171,127 @@ def test_random_steps_with_caches_and_copies(block: int) -> None:
             want = expected(m, n, k, layout, 2, arrays)
             np.testing.assert_array_equal(got, want, err_msg=f"seed {seed} {m}x{n}x{k} {layout} {device}: {steps}")
     assert min(used.values()) >= 2
+
+
+# ---- dot-product instructions
+
+DOTS = PythonRenderer(Target(device="PYTHON", arch="dots,vec64"))
+
+
+def narrow_matmul(m: int, n: int, k: int, layout: str, left: DType, right: DType, out: DType) -> UOp:
+    """Return c = a @ b with the factors cast to the dtype of the sum."""
+    i, j, t = loop(m, 1), loop(n, 2), red(k, 3)
+    a = at(param(1, m * k, left), i * k + t if layout[0] == "n" else t * m + i).cast(out)
+    b = at(param(2, n * k, right), t * n + j if layout[1] == "n" else j * k + t).cast(out)
+    total = UOp(Ops.REDUCE, out, (a * b, t), (Ops.ADD, ()))
+    return kernel(store(param(0, m * n, out), i * n + j, total, i, j))
+
+
+def narrow_operands(
+    m: int, n: int, k: int, layout: str, left: DType, right: DType, seed: int
+) -> tuple[dict[int, np.ndarray], np.ndarray]:
+    """Return operands over the whole range of their dtypes by slot, and the exact product."""
+    rng = np.random.default_rng(seed)
+    sides, flat = [], []
+    for dtype, shape, form in ((left, (m, k), layout[0]), (right, (k, n), layout[1])):
+        if dtype is dtypes.bfloat16:
+            bits = rng.standard_normal(shape).astype(np.float32).view(np.uint32) & 0xFFFF0000
+            sides.append(bits.view(np.float32).astype(np.float64))
+            stored = (bits >> 16).astype(np.uint16)
+        else:
+            stored = rng.integers(int(dtype.min), int(dtype.max) + 1, shape).astype(dtype.full_name)
+            sides.append(stored.astype(np.int64))
+        flat.append(np.ascontiguousarray(stored if form == "n" else stored.T).ravel())
+    result = np.zeros(m * n, np.float32 if left is dtypes.bfloat16 else np.int32)
+    return {0: result, 1: flat[0], 2: flat[1]}, (sides[0] @ sides[1]).ravel()
+
+
+def is_dot(program: UOp) -> bool:
+    """Whether a program was made with a dot-product instruction."""
+    return any(o.op is OptOps.TC for o in program.src[0].arg.applied_opts)
+
+
+def has_dots() -> bool:
+    """Whether this machine has both instructions."""
+    return len(Device["CPU"].renderer.tensor_cores) == 2
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("pair", ["int8 int8", "uint8 int8", "int8 uint8", "uint8 uint8", "bfloat16 bfloat16"])
+def test_dot_products(pair: str, layout: str) -> None:
+    left, right = (getattr(dtypes, name) for name in pair.split())
+    out = dtypes.float32 if left is dtypes.bfloat16 else dtypes.int32
+    found = []
+    for seed, (m, n, k) in enumerate(((13, 33, 9), (24, 64, 64), (25, 70, 131), (7, 48, 16))):
+        arrays, want = narrow_operands(m, n, k, layout, left, right, seed)
+        got, program = run(narrow_matmul(m, n, k, layout, left, right, out), arrays)
+        note = f"{pair} {layout} {m}x{n}x{k}"
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-4 if out is dtypes.float32 else 0, err_msg=note)
+        found.append(is_dot(program))
+    assert any(found) == (has_dots() and pair != "uint8 uint8")
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("name", ["int8", "bfloat16"])
+def test_dot_products_on_the_interpreter(name: str) -> None:
+    dtype = getattr(dtypes, name)
+    out = dtypes.float32 if dtype is dtypes.bfloat16 else dtypes.int32
+    arrays, want = narrow_operands(26, 70, 22, "nn", dtype, dtype, 3)
+    program = do_to_program(narrow_matmul(26, 70, 22, "nn", dtype, dtype, out), DOTS)
+    assert is_dot(program)
+    got = run_program(program, "PYTHON", arrays)[0]
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-4 if out is dtypes.float32 else 0)
+    if has_dots():
+        np.testing.assert_array_equal(got, run(narrow_matmul(26, 70, 22, "nn", dtype, dtype, out), arrays)[0])
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("name", ["int8", "bfloat16"])
+def test_processors_without_dot_products(name: str) -> None:
+    dtype = getattr(dtypes, name)
+    out = dtypes.float32 if dtype is dtypes.bfloat16 else dtypes.int32
+    renderer = LLVMRenderer(Target(device="CPU", arch="-avx512f") if has_dots() else None)
+    assert not renderer.tensor_cores
+    arrays, want = narrow_operands(13, 40, 22, "nn", dtype, dtype, 4)
+    program = do_to_program(narrow_matmul(13, 40, 22, "nn", dtype, dtype, out), renderer)
+    assert any(o.op is OptOps.STAGE for o in program.src[0].arg.applied_opts)
+    assert not is_dot(program)
+    np.testing.assert_allclose(run_program(program, "CPU", arrays)[0], want, rtol=0, atol=1e-4)
+
+
+def test_tensors_of_narrow_numbers() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.integers(-128, 128, (260, 270), np.int8), rng.integers(-128, 128, (270, 250), np.int8)
+    got = Tensor(a).matmul(Tensor(b), dtype=dtypes.int32).numpy()
+    np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
+    x, y = (Tensor(v.astype(np.float32)).cast(dtypes.bfloat16).realize() for v in (a, b))
+    wide = x.matmul(y, dtype=dtypes.float32).numpy()
+    np.testing.assert_allclose(wide, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=0.5)
+
+
+def test_special_values_in_dot_products() -> None:
+    a, b = np.ones((128, 128), np.float32), np.ones((128, 1100), np.float32)
+    a[1, 3], a[2, 5], a[3, 7], b[9, 4] = np.inf, np.nan, -np.inf, np.inf
+    got = Tensor(a).bfloat16().realize().matmul(Tensor(b).bfloat16().realize(), dtype=dtypes.float32).numpy()
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(got, a @ b)
+
+
+def test_units_that_do_not_fit() -> None:
+    sink = narrow_matmul(8, 16, 8, "nn", dtypes.int8, dtypes.int8, dtypes.int32)
+    for step, text in (
+        (Opt(OptOps.TC, 0, (2, 1, False)), "2 units"),
+        (Opt(OptOps.TC, 0, None), "arg is"),
+        (Opt(OptOps.TC, 0, (0, 1, False)), "no products of"),
+    ):
+        with pytest.raises(KernelOptError, match=text):
+            Schedule(simplify_kernel(sink), DOTS).apply(step)
+    schedule = Schedule(simplify_kernel(narrow_matmul(8, 16, 6, "nn", *[dtypes.int8] * 2, dtypes.int32)), DOTS)
+    with pytest.raises(KernelOptError, match="multiple of 4"):
+        schedule.apply(Opt(OptOps.TC, 0, (1, 1, False)))
+    with pytest.raises(KernelOptError, match="no tensor core available"):
+        Schedule(simplify_kernel(sink), PythonRenderer(Target(device="PYTHON"))).apply(Opt(OptOps.TC, 0, (0, 1, False)))
 
 
 def test_steps_that_do_not_fit() -> None:

@@ -129,7 +129,7 @@ class Renderer:
     local_max: tuple[int, ...] | None = (0x8FFFFFFF, 0x8FFFFFFF, 0x8FFFFFFF)
     global_prod_max: tuple[int, ...] | None = None
     shared_max: int = 32768
-    tensor_cores: ClassVar[Sequence[Any]] = ()
+    tensor_cores: Sequence[Any] = ()
     extra_matcher: Any = None
     code_for_op: dict[Ops, Callable[..., str]] = {}  # noqa: RUF012  replaced by subclasses, per instance where a target differs
     index_dtype: DType = dtypes.int32

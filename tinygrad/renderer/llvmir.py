@@ -23,7 +23,7 @@ from tinygrad.renderer import Renderer, kernel_arguments
 from tinygrad.renderer.llvm_alu import ALU, emit_bitcast, emit_cast, emit_horizontal
 from tinygrad.renderer.llvm_build import Builder, Value, ir_type, memory_type, vector_type
 from tinygrad.runtime.support.compiler_llvm import LLVMCompiler
-from tinygrad.runtime.support.cpu_arch import parse_arch
+from tinygrad.runtime.support.cpu_arch import CPUArch, parse_arch
 from tinygrad.target import Target
 from tinygrad.uop import AxisType, Ops
 
@@ -72,6 +72,7 @@ class LLVMRenderer(Renderer):
         self.arch = parse_arch(self.target.arch)
         self.vector_bytes, self.vector_registers = self.arch.vector_bytes, self.arch.vector_registers
         self.code_for_op = {op: emit for op, emit in ALU.items() if op is not Ops.MULACC or self.arch.has_fma}
+        self.tensor_cores = _tensor_cores(self.arch)
         self.compiler = LLVMCompiler(self.arch)
 
     def supported_dtypes(self) -> tuple[DType, ...]:
@@ -85,6 +86,16 @@ class LLVMRenderer(Renderer):
             CompileError: An operation has no LLVM form, or the scratch memory does not fit the stack.
         """
         return _Kernel(uops, self.arch.machine).module()
+
+
+def _tensor_cores(arch: CPUArch) -> tuple[Any, ...]:
+    """Return the dot-product instructions on vectors of 512 bits."""
+    from tinygrad.codegen.opt.tc import BFLOAT16, BYTES
+
+    if arch.vector_bytes != 64:
+        return ()
+    found = (("avx512bf16", BFLOAT16), ("avx512vnni", BYTES))
+    return tuple(core for feature, core in found if feature in arch.enabled)
 
 
 def function_attributes(machine: str) -> str:
@@ -221,6 +232,19 @@ class _Kernel:
     def emit_reduce(self, u: UOp) -> None:
         source = self.value(u.src[0])
         self.values[u] = emit_horizontal(self.b.at(source), u, source)
+
+    def emit_dot(self, u: UOp) -> None:
+        """Emit a dot-product instruction on words of packed numbers."""
+        a, b, acc = (self.value(s) for s in u.src)
+        found = _DOTS.get((u.arg[1], acc.lanes))
+        if found is None:
+            raise CompileError(f"LLVM: no dot-product instruction for {u.arg[1]} with {acc.lanes} lanes")
+        function, form = found
+        if form is not None:
+            a, b = (self.b.at(x).emit(f"bitcast {x} to {form}", x.dtype, x.lanes) for x in (a, b))
+        kind = form or a.type
+        operands = str(acc), f"{kind} {a.name}", f"{kind} {b.name}"
+        self.values[u] = self.b.at(a, b, acc).call(acc.dtype, acc.lanes, function, *operands)
 
     def emit_custom(self, u: UOp) -> None:
         text = str(u.arg).format(*(self.value(s).name for s in u.src))
@@ -379,6 +403,12 @@ def _registers_stored_in_loops(uops: Sequence[UOp]) -> dict[UOp, list[UOp]]:
     return {loop: list(registers) for loop, registers in found.items()}
 
 
+# (dtype of the factors, lanes) -> intrinsic, and the type of its factors if it is not that of words.
+_DOTS: dict[tuple[DType, int], tuple[str, str | None]] = {
+    (dtypes.bfloat16, 16): ("llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>"),
+    (dtypes.uint8, 16): ("llvm.x86.avx512.vpdpbusd.512", None),
+}
+
 _EMITTERS: dict[Ops, Any] = {
     Ops.PARAM: _Kernel.emit_param,
     Ops.BUFFER: _Kernel.emit_buffer,
@@ -395,6 +425,7 @@ _EMITTERS: dict[Ops, Any] = {
     Ops.END: _Kernel.emit_end,
     Ops.IF: _Kernel.emit_if,
     Ops.ENDIF: _Kernel.emit_endif,
+    Ops.WMMA: _Kernel.emit_dot,
     Ops.CUSTOM: _Kernel.emit_custom,
     Ops.CUSTOMI: _Kernel.emit_custom,
 }

@@ -164,6 +164,8 @@ class _Writer:
             write(self, u)
         elif u.op in GroupOp.ALU:
             self.elementwise(u, alu_expression(u))
+        elif u.op is Ops.WMMA:
+            self.elementwise(u, f"dot_{u.arg[1].full_name}({{0}}, {{1}}, {{2}})")
         else:
             raise CompileError(f"PYTHON: {u.op} is not an operation of linear programs")
 
@@ -401,8 +403,8 @@ class PythonRenderer(Renderer):
     """Renders Python. The architecture in ``DEV`` is a comma list of options, so that every style of kernel can be run.
 
     ``local`` (work-groups and local memory), ``threads`` (a THREAD loop), ``vecN`` (vectors of N bytes, default 16, 0
-    for none), ``native`` (EXP2, LOG2, SIN native), ``mulacc``, ``minimal`` (only what every device must have),
-    ``gpu`` for ``local,vec16``.
+    for none), ``native`` (EXP2, LOG2, SIN native), ``mulacc``, ``dots`` (dot-product instructions), ``minimal`` (only
+    what every device must have), ``gpu`` for ``local,vec16``.
     """
 
     suffix = "py"
@@ -439,12 +441,16 @@ class PythonRenderer(Renderer):
                 ops |= {Ops.EXP2, Ops.LOG2, Ops.SIN}
             elif option == "mulacc":
                 ops.add(Ops.MULACC)
+            elif option == "dots":
+                from tinygrad.codegen.opt.tc import BFLOAT16, BYTES
+
+                self.tensor_cores = BFLOAT16, BYTES
             elif option.startswith("vec") and option[3:].isdecimal():
                 self.vector_bytes = int(option[3:])
             elif option != "minimal":
                 raise RuntimeError(
                     f"DEV={target}: PYTHON has no option {option!r}; "
-                    "it has local, threads, vecN, native, mulacc, minimal, gpu"
+                    "it has local, threads, vecN, native, mulacc, dots, minimal, gpu"
                 )
         self.code_for_op = dict.fromkeys(sorted(ops), "")
 

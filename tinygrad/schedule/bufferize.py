@@ -25,7 +25,7 @@ from tinygrad.schedule.fusion import (
 from tinygrad.schedule.gather import Gather, match_gather
 from tinygrad.schedule.indexing import Idxs
 from tinygrad.schedule.prepare import is_stored, numel, runs_kernels
-from tinygrad.schedule.split import contraction_operands, is_contraction
+from tinygrad.schedule.split import contraction_operands, is_contraction, widens_late
 from tinygrad.schedule.stand_ins import StandIns, resizes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -145,6 +145,8 @@ class Bufferizer:
                 continue
             if u.op is Ops.REDUCE and not self.is_tiny(u):
                 continue  # it is decided elsewhere; a tiny one, such as a 2x2 pooling, is elementwise code
+            if widens_late(reduce, u):
+                continue
             size = numel(u)
             if size and size * 4 <= full and worth_storing_operand(self.costs[u], full / size):
                 self.must[u] = None

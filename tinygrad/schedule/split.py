@@ -18,6 +18,8 @@ MIN_REDUCE = 32768  # shorter reductions stay whole
 MIN_PARALLEL = 64  # enough results to keep the cores busy
 CACHE_BYTES = 512 * 1024  # operands of one block of terms should fit this
 MAX_PARTS = 256
+# Multiply-adds, terms and results per operand element from which the kernel of a matmul copies blocks of its operands.
+LATE_CAST_WORK, MIN_TERMS, MIN_SIDE = 1 << 24, 96, 48
 
 
 def contraction_operands(x: UOp) -> tuple[UOp, UOp] | None:
@@ -36,6 +38,21 @@ def is_contraction(reduce: UOp) -> bool:
         return False
     full = prod(reduce.src[0].max_shape)
     return all(_footprint(f) * 4 <= full for f in factors)
+
+
+def widens_late(reduce: UOp, operand: UOp) -> bool:
+    """Return whether an operand of a contraction is a cast to a wider dtype that is left to the kernel.
+
+    A large matmul copies blocks of its operands anyway, so it reads the narrow numbers and converts them on the way, or
+    multiplies them as they are.
+    """
+    if operand.op is not Ops.CAST or operand.src[0].dtype.itemsize >= operand.dtype.itemsize:
+        return False
+    factors = contraction_operands(reduce.src[0])
+    if factors is None or len(reduce.arg[1]) != 1 or not all(isinstance(s, int) for s in reduce.src[0].shape):
+        return False
+    full, terms = prod(reduce.src[0].shape), reduce.src[0].shape[reduce.arg[1][0]]
+    return full >= LATE_CAST_WORK and terms >= MIN_TERMS and all(_footprint(f) * MIN_SIDE <= full for f in factors)
 
 
 def _footprint(u: UOp) -> int:

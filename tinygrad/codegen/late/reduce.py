@@ -35,7 +35,9 @@ class _Accumulated:
             and dtypes.is_float(value.dtype)
             and value not in low.vals
         )
-        self.inputs = value.src if self.fused else (value,)
+        # The last source of a WMMA is a zero, in whose place the sum so far comes.
+        self.is_dot = self.op is Ops.ADD and value.op is Ops.WMMA and value not in low.vals
+        self.inputs = value.src[:2] if self.is_dot else value.src if self.fused else (value,)
         for s in self.inputs:
             low.evaluate(s)
         self.copies = low.bits_of(low.mask[node] & low.copy_bits)
@@ -54,7 +56,10 @@ class _Accumulated:
         inputs = tuple(values.splat(s, self.lanes) for s in inputs) if self.lanes > 1 else inputs
         before = self.state.get(key)
         dtype = self.node.dtype
-        if before is None:
+        if self.is_dot:
+            start = values.splat(values.const(0, dtype), self.width(low)) if before is None else before
+            new = values.alu(Ops.WMMA, dtype, (*inputs, start), self.node.src[0].arg)
+        elif before is None:
             new = values.alu(Ops.MUL, dtype, inputs) if self.fused else inputs[0]
         else:
             new = values.alu(

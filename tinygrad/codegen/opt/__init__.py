@@ -21,7 +21,9 @@ class KernelOptError(Exception):
 class OptOps(FastEnum):
     """Kinds of steps. ``axis`` counts the kernel's axes, or the reduce axes for UNROLL, GROUP and GROUPTOP."""
 
-    TC = auto()  # tensor core: none here
+    # The last iterations of the innermost reduce axis are one instruction of a matrix unit; operands are copied over
+    # the axis and those behind it, as by STAGE, and packed. arg: (unit, operand with lanes, is the other one a panel)
+    TC = auto()
     UPCAST = auto()  # the last arg iterations of an output axis become copies in registers
     UNROLL = auto()  # the last arg iterations of a reduce axis become copies in the loop body
     VECTOR = auto()  # the last arg iterations of an axis become the lanes of vectors

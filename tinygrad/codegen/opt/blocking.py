@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Access, Kernel
+from tinygrad.codegen.opt.rebuild import narrow_factors
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.schedule.split import LATE_CAST_WORK, MIN_SIDE, MIN_TERMS
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
 
 TERMS = (192, 320)  # of a block of the reduction, in float32: a panel of 32 columns is 24 to 40 KiB
 NARROW, WIDE = 400, 528  # rows and columns of a block of outputs at most, in float32: 400 x 256 fill half of a cache
-MIN_WORK = 1 << 29  # multiply-adds below which blocks do not pay
-MIN_SIDE, MIN_TERMS = 48, 96
+MIN_WORK = 1 << 29  # multiply-adds below which blocks do not pay; fewer where operands are cast on the way
 UNROLL = 4
 COPY_CYCLES = 0.25  # of copying one element in vectors
 TRANSPOSE_CYCLES = 1.0  # of copying one element across the lanes
@@ -125,7 +126,10 @@ def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
         return False
     i, j = ranges[1 - wide_side], ranges[wide_side]
     sizes = kernel.size(i), kernel.size(j), kernel.size(k)
-    if math.prod(sizes) < MIN_WORK or min(sizes[:2]) < MIN_SIDE or sizes[2] < MIN_TERMS:
+    factors = schedule.factors()
+    is_cast = any(f.op is Ops.CAST and f.src[0].dtype.itemsize < f.dtype.itemsize for f in factors)
+    work = min(MIN_WORK, LATE_CAST_WORK) if is_cast else MIN_WORK
+    if math.prod(sizes) < work or min(sizes[:2]) < MIN_SIDE or sizes[2] < MIN_TERMS:
         return False
     others = [a for a in schedule.axes if not a.reduce and a.range not in (i, j)]
     if any(a.kind is not AxisType.LOOP for a in schedule.axes if not a.reduce):
@@ -138,15 +142,28 @@ def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
     chosen = choose_blocks(*sizes[:2], schedule.renderer.vector_registers, lanes, around, copies, scale)
     if chosen.narrow_blocks * chosen.wide_blocks * around < 2:
         return False
+    cores = enumerate(schedule.renderer.tensor_cores)
+    unit = next((n for n, c in cores if c.dims[0] == lanes and narrow_factors(factors, c)), None)
+    packed = 1 if unit is None else schedule.renderer.tensor_cores[unit].packed
+    words = terms_per_block(-(-sizes[2] // packed), TERMS[1] // scale)
     panel = any(a.step(i) == 1 for a in narrow)
-    _apply(schedule, (i, j, k), chosen, terms_per_block(sizes[2], TERMS[1] // scale), lanes, (wide_side, panel))
+    _apply(schedule, (i, j, k), chosen, words * packed, Form(lanes, wide_side, panel, unit))
     return True
 
 
-def _apply(
-    schedule: Schedule, ranges: tuple[UOp, UOp, UOp], blocks: Blocks, terms: int, lanes: int, form: tuple[int, bool]
-) -> None:
+@dataclass(frozen=True)
+class Form:
+    """How the operands are read: lanes, the operand that has them, whether the other one is a panel too, the unit."""
+
+    lanes: int
+    wide_side: int
+    panel: bool
+    unit: int | None
+
+
+def _apply(schedule: Schedule, ranges: tuple[UOp, UOp, UOp], blocks: Blocks, terms: int, form: Form) -> None:
     """Write the steps."""
+    lanes, wide_side = form.lanes, form.wide_side
     i, j, k = ranges
     narrow = _cut(schedule, i, blocks.rows, blocks.narrow_tiles, blocks.narrow_blocks)
     wide = _cut(schedule, j, blocks.vectors * lanes, blocks.wide_tiles, blocks.wide_blocks)
@@ -158,9 +175,11 @@ def _apply(
     if size > terms:
         schedule.apply(Opt(OptOps.BLOCK, 0, terms))
         schedule.apply(Opt(OptOps.CACHE, first))
-    wide_side, panel = form
-    schedule.apply(Opt(OptOps.STAGE, first, (1 - wide_side, panel)))
-    schedule.apply(Opt(OptOps.STAGE, first, (wide_side, True)))
+    if form.unit is not None:
+        schedule.apply(Opt(OptOps.TC, first, (form.unit, wide_side, form.panel)))
+    else:
+        schedule.apply(Opt(OptOps.STAGE, first, (1 - wide_side, form.panel)))
+        schedule.apply(Opt(OptOps.STAGE, first, (wide_side, True)))
     rows, columns = _at(schedule, narrow[2]), _at(schedule, wide[2])
     schedule.apply(Opt(OptOps.UPCAST, rows, 0))
     schedule.apply(Opt(OptOps.VECTOR, columns, lanes))

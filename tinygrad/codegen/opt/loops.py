@@ -12,7 +12,8 @@ import math
 
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Kernel
-from tinygrad.codegen.opt.schedule import Axis, Schedule
+from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.opt.scratch import Axis
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 

@@ -28,6 +28,7 @@ from tinygrad.uop.ops import ParamArg, UOp, identity_element
 
 if TYPE_CHECKING:
     from tinygrad.codegen.opt.schedule import Schedule
+    from tinygrad.codegen.opt.tc import TensorCore
 
 LINE_BYTES = 64
 _DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD})
@@ -58,10 +59,54 @@ class Staged:
     panel: bool
 
 
+@dataclass(frozen=True)
+class Dot:
+    """A TC step with a dot-product instruction.
+
+    Args:
+        range: The iterations of the reduction that one word holds.
+        core: The instruction.
+        narrow: Both factors, before they were cast.
+        wide: Which of them has lanes.
+    """
+
+    range: UOp
+    core: TensorCore
+    narrow: tuple[UOp, UOp]
+    wide: int
+
+    @property
+    def first(self) -> int:
+        """Which factor comes first: the unsigned one, where it matters."""
+        unsigned = [i for i, x in enumerate(self.narrow) if x.dtype is dtypes.uint8]
+        return unsigned[0] if unsigned else 1 - self.wide
+
+    @property
+    def is_offset(self) -> bool:
+        """Whether the first factor is signed and made unsigned by adding 128, which is taken off the sums again."""
+        return self.core.dtype_in is dtypes.uint8 and self.narrow[self.first].dtype is dtypes.int8
+
+
+def narrow_factors(factors: tuple[UOp, ...], core: TensorCore) -> tuple[UOp, UOp] | None:
+    """Return the factors of a product before they were cast, if the instruction takes such ones."""
+    if len(set(factors)) != 2 or any(f.op is not Ops.CAST or f.dtype is not core.dtype_out for f in factors):
+        return None
+    found = tuple(f.src[0].dtype for f in factors)
+    if core.dtype_in is dtypes.uint8:
+        fits = set(found) <= {dtypes.int8, dtypes.uint8} and dtypes.int8 in found
+    else:
+        fits = set(found) == {core.dtype_in}
+    return (factors[0].src[0], factors[1].src[0]) if fits else None
+
+
 class _Env:
     """What the original ranges are in one loop nest, and what was rebuilt there."""
 
-    def __init__(self, schedule: Schedule, final: dict[UOp, UOp]) -> None:
+    def __init__(self, schedule: Schedule, final: dict[UOp, UOp], own: dict[UOp, UOp] | None = None) -> None:
+        # A nest of its own has ranges of its own in place of those of the final kernel.
+        self.own = own or {}
+        if own:
+            final = {**own, **{old: rebuild(v, own) for old, v in final.items()}}
         self.conditions: dict[UOp, list[UOp]] = {}
         for old, condition in schedule.conditions:
             made = rebuild(condition, final)
@@ -145,7 +190,7 @@ class Rebuild:
 
     def _rebuilt(self, env: _Env, root: UOp) -> UOp:
         """Rebuild ``root`` and what it needs in one loop nest."""
-        new, cached, staged = env.new, self.s.cached, self.s.staged
+        new, cached, staged, dot, factors = env.new, self.s.cached, self.s.staged, self.s.dot, self.s.factors()
         stack = [root]
         while stack:
             u = stack[-1]
@@ -154,6 +199,9 @@ class Rebuild:
                 continue
             if u in staged and u is not root:
                 new[u] = self._stage(env, u, staged[u])
+                continue
+            if dot is not None and u.src == factors and u.op is Ops.MUL and all(f in new for f in factors):
+                new[u] = self._dot(dot, new[factors[dot.first]], new[factors[1 - dot.first]])
                 continue
             if cached is not None and u.op is Ops.REDUCE:
                 new[u] = self._cache(u, cached)
@@ -199,12 +247,29 @@ class Rebuild:
             identity = UOp(Ops.CONST, u.dtype, (), identity_element(u.arg[0], u.dtype))
             for g in gates:
                 value = UOp(Ops.WHERE, u.dtype, (g, value, identity))
+        dot = self.s.dot
+        if dot is None:
+            return self._summed(u, value, ranges)
+        ranges = [r for r in ranges if r is not dot.range]
+        total = self._summed(u, value, ranges)
+        if not dot.is_offset:
+            return total
+        # (a + 128) * b - 128 * b; the second sum is the same for all rows of a block.
+        extra = self._summed(u, self._dot(dot, UOp(Ops.CONST, dtypes.uint32, (), 0x80808080), value.src[1]), ranges)
+        negative = UOp(Ops.MUL, u.dtype, (extra, UOp(Ops.CONST, u.dtype, (), -1)))
+        return UOp(Ops.ADD, u.dtype, (total, negative))
+
+    def _summed(self, u: UOp, value: UOp, ranges: list[UOp]) -> UOp:
         for r in reversed(ranges):
             if r in self.s.block_outer:
                 at = ranges.index(r) + 1
                 value = UOp(Ops.REDUCE, u.dtype, (value, *ranges[at:]), u.arg) if ranges[at:] else value
                 ranges = ranges[:at]
         return UOp(Ops.REDUCE, u.dtype, (value, *ranges), u.arg)
+
+    def _dot(self, dot: Dot, a: UOp, b: UOp) -> UOp:
+        zero = UOp(Ops.CONST, dot.core.dtype_out, (), 0)
+        return UOp(Ops.WMMA, dot.core.dtype_out, (a, b, zero), dot.core.arg("CPU"))
 
     def _is_zero_outside(self, value: UOp, own: int) -> bool:
         """Whether a value is 0 where every load that depends on the ranges ``own`` gives 0."""
@@ -235,7 +300,7 @@ class Rebuild:
         scratch = self._scratch(u.dtype, math.prod(sizes))
         steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
         fresh = {r: self.s.new_range(r.src[0].arg, r.arg[-1], frozenset()) for r in self.inside}
-        env = _Env(self.s, {**fresh, **{old: rebuild(v, fresh) for old, v in self.final.items()}})
+        env = _Env(self.s, self.final, fresh)
         self._rebuilt(env, u.src[0])
         part = self._reduce(env, u, [r for r in self._in_order(u.src[1:]) if r not in self.blocks])
         outer = [a.range for a in self.s.axes if not a.reduce and a.range not in self.inside]
@@ -255,27 +320,59 @@ class Rebuild:
         """Make the nest that copies an operand to scratch memory; returns the read of the copy."""
         ranges = (*staged.outputs, *staged.reduces)
         plain = {r: self.s.new_range(r.src[0].arg, AxisType.LOOP, frozenset()) for r in ranges}
-        walk = _steps(self._rebuilt(_Env(self.s, self._final(plain)), u), plain)
-        lane = next((r for r in (staged.outputs[-1], *reversed(staged.reduces)) if walk[r] == 1), None)
+        walk = _steps(self._copied(u, plain, env.own), plain)
+        packed = 1 if self.s.dot is None else self.s.dot.core.packed
+        near = dict.fromkeys(staged.outputs[-1:], 1) | dict.fromkeys(reversed(staged.reduces), packed)
+        lane = next((r for r, step in near.items() if walk[r] == step), None)
+        dtype = u.dtype if self.s.dot is None else dtypes.uint32
         lanes = 1
         if lane is not None and (n := lane.src[0].arg) > 1:
-            lanes = self.s.renderer.vector_bytes // u.dtype.itemsize
+            lanes = self.s.renderer.vector_bytes // dtype.itemsize
             while lanes > 2 and lanes // 2 >= n:
                 lanes //= 2
-        steps, size = _layout(staged, lane, lanes, LINE_BYTES // u.dtype.itemsize)
+        steps, size = _layout(staged, lane, lanes, LINE_BYTES // dtype.itemsize)
         loops: list[UOp] = []
         values: dict[UOp, UOp] = {}
         for r in sorted(ranges, key=lambda r: (r is lane, -abs(walk[r]))):
             values[r], own = self._fill_loops(r, lanes if r is lane else 1, plain[r])
             loops += own
-        inner = _Env(self.s, self._final(values))
+        gate = None
         if lane is not None and lane.src[0].arg % lanes:
-            inner.add(self.s, lane, UOp(Ops.CMPLT, dtypes.bool, (values[lane], lane.src[0])))
-        outer = [a.range for a in self.s.axes if not a.reduce and a.range not in self._in_order(staged.inside)]
-        scratch = self._scratch(u.dtype, size)
+            gate = lane, UOp(Ops.CMPLT, dtypes.bool, (values[lane], lane.src[0]))
+        inside = self._in_order(staged.inside)
+        outer = [env.value(a.range) for a in self.s.axes if not a.reduce and a.range not in inside]
+        scratch = self._scratch(dtype, size)
         target = scratch.after(*outer, *self.blocks).index(_place([(values[r], steps[r]) for r in ranges]))
-        filled = target.store(self._rebuilt(inner, u)).end(*loops)
+        filled = target.store(self._copied(u, values, env.own, gate)).end(*loops)
         return scratch.after(filled).index(_place([(env.value(r), steps[r]) for r in ranges]))
+
+    def _copied(self, u: UOp, values: dict[UOp, UOp], own: dict[UOp, UOp], gate: tuple[UOp, UOp] | None = None) -> UOp:
+        """Return an operand where ranges have the given values; packed in words for a dot-product instruction."""
+        dot = self.s.dot
+        if dot is None:
+            return self._operand(u, values, own, gate)
+        i = self.s.factors().index(u)
+        source = dot.narrow[i]
+        bits = source.dtype.itemsize * 8
+        unsigned = dtypes.uint8 if bits == 8 else dtypes.uint16
+        word: UOp | None = None
+        for n in range(dot.core.packed):
+            number = self._operand(source, {**values, dot.range: _const(n)}, own, gate)
+            part = UOp(Ops.BITCAST, unsigned, (number,), unsigned) if number.dtype is not unsigned else number
+            part = UOp(Ops.CAST, dtypes.uint32, (part,), dtypes.uint32)
+            if n:
+                part = UOp(Ops.SHL, dtypes.uint32, (part, UOp(Ops.CONST, dtypes.uint32, (), n * bits)))
+            word = part if word is None else UOp(Ops.OR, dtypes.uint32, (word, part))
+        assert word is not None
+        if dot.is_offset and i == dot.first:
+            word = UOp(Ops.XOR, dtypes.uint32, (word, UOp(Ops.CONST, dtypes.uint32, (), 0x80808080)))
+        return word
+
+    def _operand(self, u: UOp, values: dict[UOp, UOp], own: dict[UOp, UOp], gate: tuple[UOp, UOp] | None) -> UOp:
+        env = _Env(self.s, self._final(values), own)
+        if gate is not None:
+            env.add(self.s, *gate)
+        return self._rebuilt(env, u)
 
     def _fill_loops(self, r: UOp, lanes: int, plain: UOp) -> tuple[UOp, list[UOp]]:
         """Return the value of a range of a copy, and the loops that it takes."""

@@ -10,12 +10,12 @@ Steps only record what each range becomes. ``result`` rewrites the graph once, w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.late.structure import set_bits
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
-from tinygrad.codegen.opt.rebuild import Cached, Rebuild, Staged
+from tinygrad.codegen.opt.rebuild import Rebuild
+from tinygrad.codegen.opt.scratch import Axis, ScratchSteps
 from tinygrad.dtype import dtypes
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
@@ -30,21 +30,6 @@ _REDUCE_KINDS = frozenset({AxisType.REDUCE, AxisType.GROUP_REDUCE})
 _LOOP_KINDS = frozenset({AxisType.LOOP, AxisType.WEAK, AxisType.GLOBAL, AxisType.REDUCE})
 
 
-@dataclass
-class Axis:
-    """One current range of the kernel. ``reduce`` tells whether it belongs to a REDUCE."""
-
-    range: UOp
-    kind: AxisType
-    reduce: bool
-
-    @property
-    def size(self) -> int | UOp:
-        """Number of iterations."""
-        end = self.range.src[0]
-        return end.arg if end.op is Ops.CONST else end
-
-
 def _index(value: int) -> UOp:
     return UOp(Ops.CONST, dtypes.weakint, (), value)
 
@@ -53,7 +38,7 @@ def _alu(op: Ops, a: UOp, b: UOp) -> UOp:
     return UOp(op, dtypes.bool if op is Ops.CMPLT else a.dtype, (a, b))
 
 
-class Schedule:
+class Schedule(ScratchSteps):
     """A kernel under optimisation.
 
     Args:
@@ -62,6 +47,7 @@ class Schedule:
     """
 
     def __init__(self, sink: UOp, renderer: Renderer) -> None:
+        super().__init__()
         self.sink, self.renderer = sink, renderer
         self.nodes = list(sink.toposort())
         self.applied: list[Opt] = []
@@ -80,9 +66,6 @@ class Schedule:
         self.conditions: list[tuple[UOp, UOp]] = []
         self.origins: dict[UOp, frozenset[UOp]] = {r: frozenset({r}) for r in ranges}
         self.block_outer: set[UOp] = set()
-        self.cached: Cached | None = None
-        self.staged: dict[UOp, Staged] = {}
-        self.around_copies: set[UOp] = set()  # loops around nests that fill scratch memory: they must stay loops
         self.mask = self._masks()
         # What depends on what: the values, and loop bodies with the ranges that run them.
         self.bodies = set(self.mask.values())
@@ -122,7 +105,7 @@ class Schedule:
         """
         step = _STEPS.get(opt.op)
         if step is None:
-            raise KernelOptError(f"{opt}: no tensor core available" if opt.op is OptOps.TC else f"{opt}: unknown step")
+            raise KernelOptError(f"{opt}: unknown step")
         step(self, opt)
         self.applied.append(opt)
 
@@ -179,10 +162,6 @@ class Schedule:
             self.block_outer.add(outer)
         self.axes.append(Axis(inner, kind, axis.reduce))
         return inner
-
-    def _stays_loop(self, opt: Opt, axis: Axis) -> None:
-        if axis.range in self.around_copies:
-            raise KernelOptError(f"{opt}: scratch memory is filled inside this axis, so it must stay a loop")
 
     def _upcast(self, opt: Opt) -> None:
         position = self._axis(opt)
@@ -397,53 +376,6 @@ class Schedule:
         self.axes.insert(position + 1, self.axes.pop())
         self.retype(position, AxisType.GROUP_REDUCE)
 
-    def _cache(self, opt: Opt) -> None:
-        position = self._axis(opt)
-        outputs = [a for a in self.axes[position:] if not a.reduce]
-        blocks = [a.range for a in self.axes if a.range in self.block_outer]
-        reduces = [u for u in self.nodes if u.op is Ops.REDUCE]
-        if len(reduces) != 1 or sum(u.op is Ops.END for u in self.nodes) != 1 or self.cached or self.staged:
-            raise KernelOptError(f"{opt}: only the sums of a kernel with one store and one reduction can be kept, once")
-        if not blocks or self.reads_outputs():
-            raise KernelOptError(f"{opt}: the reduction must be cut by BLOCK before, and outputs must not be read")
-        if any(not isinstance(a.size, int) or a.kind is not AxisType.LOOP for a in outputs):
-            raise KernelOptError(f"{opt}: an axis behind is no loop of known size")
-        if any(not self._depends(reduces[0], a.range) for a in outputs):
-            raise KernelOptError(f"{opt}: the reduction does not depend on an axis behind")
-        self.cached = Cached(tuple(a.range for a in outputs), tuple(blocks))
-        self.around_copies.update(blocks, (a.range for a in self.axes[:position] if not a.reduce))
-
-    def _depends(self, u: UOp, r: UOp) -> bool:
-        return any(self.mask[u] >> self.original[o] & 1 for o in self.origins[r])
-
-    def _stage(self, opt: Opt) -> None:
-        position = self._axis(opt)
-        factors = self.factors()
-        if not isinstance(opt.arg, tuple) or len(opt.arg) != 2 or opt.arg[0] not in range(len(factors)):
-            raise KernelOptError(f"{opt}: arg is (operand, is it a panel), the kernel has {len(factors)} operands")
-        operand, panel = factors[opt.arg[0]], bool(opt.arg[1])
-        blocks = self.cached.blocks if self.cached else ()
-        inside = [a for a in self.axes[position:] if not a.reduce]
-        outputs = tuple(a.range for a in inside if self._depends(operand, a.range))
-        reduces = [a for a in self.axes if a.reduce and a.range not in blocks and self._depends(operand, a.range)]
-        if not outputs or not reduces or operand in self.staged:
-            raise KernelOptError(f"{opt}: the operand is not used again behind this axis, or is a copy already")
-        kinds = {a.kind for a in (*inside, *reduces)}
-        if not kinds <= {AxisType.LOOP, AxisType.REDUCE} or any(not isinstance(a.size, int) for a in inside + reduces):
-            raise KernelOptError(f"{opt}: an axis behind is no loop of known size")
-        if operand.op_in_backward_slice_with_self(Ops.REDUCE):
-            raise KernelOptError(f"{opt}: the operand contains a reduction")
-        self.staged[operand] = Staged(tuple(a.range for a in inside), outputs, tuple(a.range for a in reduces), panel)
-        self.around_copies.update(a.range for a in self.axes[:position] if not a.reduce)
-
-    def factors(self) -> tuple[UOp, ...]:
-        """Return the factors of the product that the kernel's only reduction sums."""
-        reduces = [u for u in self.nodes if u.op is Ops.REDUCE]
-        product = reduces[0].src[0] if len(reduces) == 1 else None
-        while product is not None and product.op is Ops.CAST:
-            product = product.src[0]
-        return product.src if product is not None and product.op is Ops.MUL else ()
-
     def result(self) -> UOp:
         """Return the kernel with all steps applied."""
         return Rebuild(self).run()
@@ -467,4 +399,5 @@ _STEPS = {
     OptOps.GROUPTOP: Schedule._group,
     OptOps.CACHE: Schedule._cache,
     OptOps.STAGE: Schedule._stage,
+    OptOps.TC: Schedule._tensor_core,
 }

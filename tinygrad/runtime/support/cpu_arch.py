@@ -27,18 +27,22 @@ _CPU_FEATURES: Final = {
     "x86-64-v4": _LEVEL_4,
     **dict.fromkeys(("nehalem", "westmere"), _LEVEL_2),
     **dict.fromkeys(("haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3"), _LEVEL_3),
-    **dict.fromkeys(
-        ("skylake-avx512", "cascadelake", "icelake-server", "sapphirerapids", "graniterapids", "znver4", "znver5"),
-        _LEVEL_4,
-    ),
+    "skylake-avx512": _LEVEL_4,
+    **dict.fromkeys(("cascadelake", "icelake-server"), _LEVEL_4 | {"avx512vnni"}),
+    **dict.fromkeys(("sapphirerapids", "graniterapids", "znver4", "znver5"), _LEVEL_4 | {"avx512vnni", "avx512bf16"}),
 }
 # Spelling in /proc/cpuinfo -> LLVM's; all others of interest are spelled alike.
-_CPUINFO_NAMES: Final = {"sse4_2": "sse4.2"}
+_CPUINFO_NAMES: Final = {"sse4_2": "sse4.2", "avx512_bf16": "avx512bf16", "avx512_vnni": "avx512vnni"}
 # 512-bit vectors pay off only where bytes, words and masks have instructions too.
 _AVX512: Final = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
+_DOTS: Final = frozenset({"avx512bf16", "avx512vnni"})
 
 # Switching a feature off takes those along that build on it.
-_IMPLIED: Final = {"avx512f": _AVX512, "avx2": _AVX512, "avx": _AVX512 | {"avx2", "fma", "f16c"}}
+_IMPLIED: Final = {
+    "avx512f": _AVX512 | _DOTS,
+    "avx2": _AVX512 | _DOTS,
+    "avx": _AVX512 | _DOTS | {"avx2", "fma", "f16c"},
+}
 
 
 @dataclass(frozen=True)

@@ -207,6 +207,26 @@ def _bitcast(source: DType, target: DType) -> Callable[[Any], Any]:
     return lambda x: bitcast(x, source, target)
 
 
+def dot_bfloat16(a: int, b: int, total: float) -> float:
+    """Return ``total`` + the products of two pairs of packed bfloat16, the second pair first, as vdpbf16ps does."""
+    fma = fused_multiply_add(dtypes.float32)
+    for shift in (16, 0):
+        x, y = (_normal(_F32.unpack(_U32.pack((word >> shift & 0xFFFF) << 16))[0]) for word in (a, b))
+        total = _normal(fma(x, y, _normal(total)))
+    return total
+
+
+def _normal(x: float) -> float:
+    return math.copysign(0.0, x) if abs(x) < 2.0**-126 else x
+
+
+def dot_uint8(a: int, b: int, total: int) -> int:
+    """Return ``total`` + the products of four packed unsigned and four packed signed bytes, wrapped to 32 bits."""
+    for shift in (0, 8, 16, 24):
+        total += (a >> shift & 0xFF) * (((b >> shift & 0xFF) ^ 0x80) - 0x80)
+    return (total + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
+
+
 def out_of_bounds(access: str, buffer: str, index: int, size: int) -> Any:
     """Raise the IndexError of an access outside a buffer."""
     raise IndexError(f"{access} of {buffer}[{index}] is out of range: {buffer} has {size} elements")
@@ -242,6 +262,8 @@ NAMESPACE: Final[dict[str, Any]] = {
     "cmod": cmod,
     "int_to_float32": round_int_to_f32,
     "out_of_bounds": out_of_bounds,
+    "dot_bfloat16": dot_bfloat16,
+    "dot_uint8": dot_uint8,
     **{f"round_{dtype.full_name}": function for dtype, function in ROUND.items()},
     **{f"fma_{dtype.full_name}": fused_multiply_add(dtype) for dtype in ROUND},
     **{f"encode_{dtype.full_name}": function for dtype, function in ENCODE.items()},
