@@ -14,6 +14,7 @@ from tinygrad import Context, Tensor, TinyJit, nn
 from tinygrad.helpers import getenv, trange
 
 BATCH, EVAL_BATCH = 512, 1000
+LEARNING_RATE = 0.003  # for the first third of the steps; then it falls to 0, so that few steps end close to a minimum
 
 
 class Model:
@@ -39,7 +40,7 @@ if "SEED" in os.environ:
     Tensor.manual_seed(getenv("SEED", 0))
 X_train, Y_train, X_test, Y_test = nn.datasets.mnist()
 model = Model()
-optimizer = nn.optim.Adam(nn.state.get_parameters(model))
+optimizer = nn.optim.Adam(nn.state.get_parameters(model), lr=LEARNING_RATE)
 # A JIT takes tensors with storage of their own, so the batches are copied out of the test set, once.
 eval_batches = [
     [t[start : start + EVAL_BATCH].clone().realize() for t in (X_test, Y_test)]
@@ -70,7 +71,9 @@ def accuracy(batches: list[list[Tensor]]) -> float:
 
 
 shown = 0.0
-for step in (progress := trange(getenv("STEPS", 70))):
+steps = getenv("STEPS", 70)
+for step in (progress := trange(steps)):
+    optimizer.lr.assign(LEARNING_RATE * min(1.0, 1.5 * (1 - step / steps))).realize()
     loss = train_step()
     if step % 10 == 0:
         shown = accuracy(eval_batches[:1])  # a tenth of the test images, to follow the training
