@@ -25,10 +25,12 @@ def final_states(sink: UOp) -> dict[UOp, UOp]:
     final: dict[UOp, UOp] = {}
     if not sink.op_in_backward_slice_with_self(Ops.STORE):
         return final
+    storage: dict[UOp, UOp] = {}
     for u in sink.toposort(enter_calls=False):
         # Later states stand on earlier ones, so in dependency order the last one of a chain comes last.
         if u.op is Ops.AFTER and not u.is_bound_var:
-            final[u.without_after] = u
+            storage[u] = storage.get(u.src[0], u.src[0])
+            final[storage[u]] = u
     return final
 
 

@@ -102,7 +102,7 @@ def _random_states_with(sink: UOp) -> list[UOp]:
     pending = [t.uop for t in random_state() if t._is_pending() and t.uop not in sink.src]
     if not pending or not sink.op_in_backward_slice_with_self(Ops.AFTER):
         return []
-    used = {u.without_after for u in sink.toposort() if u.op is Ops.AFTER}
+    used = {u.src[0] for u in sink.toposort() if u.op is Ops.AFTER}
     states = [t.uop for t in random_state() if t._is_pending()]
     return [u for u in states if u in pending] if any(buffer_under(u) in used for u in states) else []
 

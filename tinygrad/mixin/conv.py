@@ -165,6 +165,9 @@ class WeightGradientGradient:
 
 def pads_of(padding: int | Sequence[int], dims: int) -> tuple[Pair, ...]:
     """Return (before, after) per spatial dim, first dim first, from any of the accepted forms."""
+    numbers = padding if isinstance(padding, (list, tuple)) else (padding,)
+    if not all(isinstance(n, int) for n in numbers):
+        raise ArgumentError(error_text("padding", f"padding is {shown(padding)}", rule="an int or a tuple of ints"))
     return tuple((int(before), int(after)) for before, after in flat_to_grouped(resolve_pool_pads(padding, dims)))
 
 
@@ -214,8 +217,9 @@ class ConvMixin(ReduceMixin):
             [[[[4.0, 4.0], [4.0, 4.0]]]]
         """
         dims = weight.ndim - 2
-        _check_conv("conv2d", self, weight, groups, self.shape[1] if self.ndim > 1 else None, groups * weight.shape[1])
-        steps, apart = _per_dim("conv2d", "stride", stride, dims), _per_dim("conv2d", "dilation", dilation, dims)
+        channels, expected = (x.shape[1] if x.ndim > 1 else 1 for x in (self, weight))
+        _check_conv("conv2d", self, weight, groups, channels, groups * expected)
+        steps, apart = per_dim("conv2d", "stride", stride, dims), per_dim("conv2d", "dilation", dilation, dims)
         x, w, accumulator, result = self._conv_operands(weight, dtype)
         spec = ConvSpec(groups, steps, apart, pads_of(padding, dims), accumulator)
         _check_kernel_fits(self, weight, spec)
@@ -253,11 +257,11 @@ class ConvMixin(ReduceMixin):
             [[[1.0, 2.0, 1.0]]]
         """
         dims = weight.ndim - 2
-        channels = self.shape[1] if self.ndim > 1 else None
-        _check_conv("conv_transpose2d", self, weight, groups, channels, weight.shape[0])
+        channels, expected = self.shape[1] if self.ndim > 1 else 1, weight.shape[0] if weight.ndim else 1
+        _check_conv("conv_transpose2d", self, weight, groups, channels, expected)
         op = "conv_transpose2d"
-        steps, apart = _per_dim(op, "stride", stride, dims), _per_dim(op, "dilation", dilation, dims)
-        extra, pads = _per_dim(op, "output_padding", output_padding, dims, least=0), pads_of(padding, dims)
+        steps, apart = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
+        extra, pads = per_dim(op, "output_padding", output_padding, dims, least=0), pads_of(padding, dims)
         x, w, accumulator, result = self._conv_operands(weight, None)
         spec = ConvSpec(groups, steps, apart, pads, accumulator)
         size = tuple(
@@ -285,7 +289,13 @@ class ConvMixin(ReduceMixin):
         return y if bias is None else y + bias.reshape(1, -1, *(1,) * (y.ndim - 2))
 
 
-def _per_dim(op: str, name: str, value: int | Sequence[int], dims: int, least: int = 1) -> tuple[int, ...]:
+def per_dim(op: str, name: str, value: int | Sequence[int], dims: int, least: int = 1) -> tuple[int, ...]:
+    """Return a number, or one number per spatial dim, as a tuple.
+
+    Raises:
+        ArgumentError: No ints.
+        ShapeError: Another count, or a number below ``least``.
+    """
     numbers = make_tuple(value, dims)
     if not all(isinstance(n, int) for n in numbers):
         raise ArgumentError(error_text(op, f"{name} is {shown(value)}", rule=f"{name} is an int or a tuple of ints"))

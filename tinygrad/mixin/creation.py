@@ -14,7 +14,7 @@ from tinygrad.dtype import DType, dtypes, strong_dtype, to_dtype
 from tinygrad.errors import ArgumentError, ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.mixin.dtype import DTypeMixin
-from tinygrad.mixin.hooks import Sint, shape_args
+from tinygrad.mixin.hooks import Sint, shape_args, size_arg
 from tinygrad.mixin.movement import MovementMixin
 
 if TYPE_CHECKING:
@@ -108,9 +108,8 @@ class CreationMixin(MovementMixin, DTypeMixin):
         sizes = _checked_shape(tuple(shape) if isinstance(shape, (tuple, list)) else (shape,), "full")
         kind = None if dtype is None else to_dtype(dtype)
         value = getattr(fill_value, "uop", fill_value)
-        if isinstance(value, (tuple, list)):
-            raise ArgumentError(error_text("full", f"fill_value is a {type(value).__name__}, {shown(value)}",
-                                           rule="fill_value is a number"))  # fmt: skip
+        if isinstance(value, (tuple, list, str)) or value is None:
+            raise ArgumentError(error_text("full", f"fill_value is {shown(value)}", rule="fill_value is a number"))
         fill = UOp.const(value, kind)
         if not buffer:
             return cls._wrap_uop(fill._broadcast_to(sizes))._set_param_flag(requires_grad)
@@ -212,6 +211,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
 
         if stop is None:
             start, stop = 0, start
+        _check_numbers("arange", start=start, stop=stop, step=step)
         is_float = any(isinstance(v, float) for v in (start, stop, step))
         symbolic = any(isinstance(v, UOp) for v in (start, stop, step))
         if symbolic:
@@ -251,6 +251,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
         from tinygrad.uop.ops import UOp
 
         kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+        _check_numbers("linspace", start=start, stop=stop, steps=steps)
         if steps < 0 or kind is dtypes.bool:
             raise ValueError(f"linspace: steps={steps}, dtype={kind}; expected steps >= 0 and a dtype other than bool")
         wide = kind if dtypes.is_float(kind) else dtypes.default_float
@@ -285,6 +286,18 @@ class CreationMixin(MovementMixin, DTypeMixin):
         return cls._wrap_uop(rows.eq(UOp.iota(columns)).cast(kind))._set_param_flag(requires_grad)
 
 
+def _check_numbers(op: str, **numbers: Any) -> None:
+    for name, value in numbers.items():
+        is_scalar = hasattr(value, "item") and not hasattr(value, "_uop")
+        is_number = isinstance(value, (int, float)) or hasattr(value, "size_text") or is_scalar
+        if not is_number or getattr(value, "shape", ()) != () or isinstance(value, type):
+            raise ArgumentError(error_text(op, f"{name} is {shown(value)}", numbers, f"{name} is a number"))
+        if isinstance(value, float) and not math.isfinite(value) and op == "arange":
+            raise ShapeError(error_text(op, f"{name} is {value}", numbers, "finite numbers"))
+    if op == "arange" and isinstance(numbers["step"], (int, float)) and numbers["step"] == 0:
+        raise ZeroDivisionError(error_text(op, "step is 0", numbers))
+
+
 def _split(shape: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """Turn ``*shape`` into the arguments of ``shape_args``."""
     return (shape[0], shape[1:]) if shape else ((), ())
@@ -297,10 +310,9 @@ def _with_dtype(kwargs: dict[str, Any]) -> dict[str, Any]:
 def _checked_shape(shape: tuple[Any, ...], op: str) -> tuple[Sint, ...]:
     checked: list[Sint] = []
     for size in shape:
-        if not isinstance(size, int) and not hasattr(size, "vmin"):
-            if not hasattr(size, "__index__"):
-                raise RuntimeError(f"{op}: shape must be ints, got {shown(shape)}")
-            size = size.__index__()
+        size = size_arg(size, shape, op)
+        if size is None:
+            raise ArgumentError(error_text(op, f"shape must be ints, got {shown(shape)}"))
         if isinstance(size, int) and size < 0:
             raise ShapeError(error_text(op, f"negative size in shape {shown(shape)}", rule="sizes >= 0"))
         checked.append(size)

@@ -123,6 +123,8 @@ class HashMixin(_Base):
 
         Source: FIPS 202, "SHA-3 Standard: Permutation-Based Hash and Extendable-Output Functions", 2015.
         """
+        if isinstance(cfg, str) and cfg not in _CONFIGS:
+            raise KeyError(f"no hash {cfg!r}; expected one of {', '.join(_CONFIGS)}, or (rate, domain byte)")
         rate, domain = _CONFIGS[cfg] if isinstance(cfg, str) else cfg
         if rate % 8 or not 0 < rate < _STATE_BYTES:
             raise ValueError(f"keccak: rate {rate}; expected a multiple of 8 between 8 and {_STATE_BYTES - 8}")

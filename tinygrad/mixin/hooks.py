@@ -160,10 +160,15 @@ def shape_args(shape: Any, args: tuple[Any, ...], op: str) -> tuple[Any, ...]:
         ArgumentError: An entry is neither an int, a symbolic int nor None.
     """
     given = dim_args(shape, args, op)
-    return given if all(type(s) is int for s in given) else tuple([_size_arg(s, given, op) for s in given])
+    return given if all(type(s) is int for s in given) else tuple([size_arg(s, given, op) for s in given])
 
 
-def _size_arg(size: Any, given: tuple[Any, ...], op: str) -> Any:
+def size_arg(size: Any, given: tuple[Any, ...], op: str) -> Any:
+    """Return one of the sizes of a shape as an int, a symbolic int or None.
+
+    Raises:
+        ArgumentError: It is something else.
+    """
     if size is None or type(size) is int or (hasattr(size, "size_text") and size.device is None):
         return size
     if hasattr(size, "__index__") and not hasattr(size, "_uop"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, strong_dtype
-from tinygrad.errors import DTypeError, error_text
+from tinygrad.errors import ArgumentError, DTypeError, error_text, shown
 from tinygrad.mixin.gather import store_at, stores_are_dear
 from tinygrad.mixin.reduce import ReduceMixin
 
@@ -83,6 +83,10 @@ class MaskMixin(ReduceMixin):
             [1, 3]
         """
         chosen = mask if hasattr(mask, "_uop") else self._index_item(mask, {})
+        if not hasattr(chosen, "_uop"):
+            raise ArgumentError(
+                error_text("masked_select", f"mask is {shown(mask)}", {"tensor": self}, rule="a mask is a bool tensor")
+            )
         if chosen.dtype != dtypes.bool:
             raise DTypeError(
                 error_text("masked_select", f"mask is {chosen.dtype}", {"mask": chosen}, rule="a mask is bool")

@@ -110,6 +110,9 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         from tinygrad.mixin.einsum import einsum
 
         tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+        if not tensors or not all(hasattr(t, "_uop") for t in tensors) or not isinstance(formula, str):
+            raise ArgumentError(error_text("einsum", f"formula {shown(formula)}, operands {shown(list(tensors))}",
+                                           rule="a string, then one tensor per subscript"))  # fmt: skip
         result = einsum(formula, [t._uop for t in tensors], None if dtype is None else to_dtype(dtype))
         wrapped: Self = tensors[0]._wrap_uop(result)
         return wrapped

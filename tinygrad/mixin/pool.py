@@ -14,7 +14,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import ceildiv, make_tuple, prod
 from tinygrad.mixin.composite import CompositeShapeError
-from tinygrad.mixin.conv import Pair, pads_of
+from tinygrad.mixin.conv import Pair, pads_of, per_dim
 from tinygrad.mixin.hooks import known_size
 from tinygrad.mixin.index import IndexMixin
 
@@ -51,8 +51,10 @@ class PoolMixin(IndexMixin):
         """Return (kernel, stride, dilation, pads as given, pads with ceil_mode), all per dim."""
         kernel = make_tuple(kernel_size, 2)
         dims = len(kernel)
-        steps, apart = make_tuple(kernel if stride is None else stride, dims), make_tuple(dilation, dims)
-        if len(steps) != dims or len(apart) != dims or self.ndim < dims:
+        kernel = per_dim(name, "kernel_size", kernel, dims)
+        steps = kernel if stride is None else per_dim(name, "stride", stride, dims)
+        apart = per_dim(name, "dilation", dilation, dims)
+        if self.ndim < dims:
             raise CompositeShapeError(
                 error_text(
                     name,
@@ -209,8 +211,10 @@ class PoolMixin(IndexMixin):
                 )
             )
         kernel = make_tuple(kernel_size, 2)
-        dims = len(kernel)
-        steps, apart = make_tuple(kernel if stride is None else stride, dims), make_tuple(dilation, dims)
+        dims, name = len(kernel), "max_unpool2d"
+        kernel = per_dim(name, "kernel_size", kernel, dims)
+        steps = kernel if stride is None else per_dim(name, "stride", stride, dims)
+        apart = per_dim(name, "dilation", dilation, dims)
         pads, lead = pads_of(padding, dims), self.shape[: self.ndim - dims]
         spatial = tuple(
             (n - 1) * s - before - after + d * (k - 1) + 1

@@ -15,8 +15,9 @@ import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import argfix, ceildiv, prod
+from tinygrad.mixin.hooks import size_arg
 from tinygrad.mixin.op import OpMixin
 from tinygrad.uop import Ops
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 # One block makes two words from a 32-bit counter, so a request is cut into chunks of at most this many words.
 MAX_WORDS = 2**32 - 1
+MOST_NUMBERS = 2**40  # more than memories hold; a request is refused before its counter is taken
 _UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 
 
@@ -124,9 +126,11 @@ def _unit_floats(bits: UOp, dtype: DType) -> UOp:
 
 def _checked_shape(name: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
     sizes = argfix(*shape) if shape else ()
-    sizes = tuple(s.__index__() if hasattr(s, "__index__") and not hasattr(s, "_uop") else s for s in sizes)
+    sizes = tuple(size_arg(s, sizes, name) for s in sizes)
     if not all(isinstance(s, int) and s >= 0 for s in sizes):
-        raise ShapeError(error_text(name, f"shape {sizes}", rule="sizes are ints >= 0"))
+        raise ShapeError(error_text(name, f"shape {shown(sizes)}", rule="sizes are ints >= 0"))
+    if prod(sizes) > MOST_NUMBERS:
+        raise MemoryError(error_text(name, f"shape {sizes} has {prod(sizes)} numbers", rule=f"at most {MOST_NUMBERS}"))
     return sizes
 
 
@@ -336,7 +340,7 @@ class RandMixin(OpMixin):
     def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
         """Return uniform numbers in [-1, 1), divided by the root of their number."""
         sizes = _checked_shape("scaled_uniform", shape)
-        scale: float = prod(sizes) ** -0.5
+        scale: float = max(prod(sizes), 1) ** -0.5
         return cls.uniform(*sizes, low=-1.0, high=1.0, **kwargs) * scale
 
     @classmethod
@@ -346,7 +350,7 @@ class RandMixin(OpMixin):
         Source: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
         """
         sizes = _checked_shape("glorot_uniform", shape)
-        bound = math.sqrt(6 / (sizes[0] + prod(sizes[1:])))
+        bound = math.sqrt(6 / max(sizes[0] + prod(sizes[1:]), 1)) if sizes else math.sqrt(3)
         return cls.uniform(*sizes, low=-bound, high=bound, **kwargs)
 
     @classmethod
@@ -356,14 +360,14 @@ class RandMixin(OpMixin):
         Source: He et al., "Delving Deep into Rectifiers", 2015, arXiv:1502.01852.
         """
         sizes = _checked_shape("kaiming_uniform", shape)
-        bound = math.sqrt(6 / ((1 + a**2) * prod(sizes[1:])))
+        bound = math.sqrt(6 / ((1 + a**2) * max(prod(sizes[1:]), 1)))
         return cls.uniform(*sizes, low=-bound, high=bound, **kwargs)
 
     @classmethod
     def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
         """Return normal numbers with deviation sqrt(2 / ((1 + a**2) * fan in)); source as ``kaiming_uniform``."""
         sizes = _checked_shape("kaiming_normal", shape)
-        return cls.normal(*sizes, mean=0.0, std=math.sqrt(2 / ((1 + a**2) * prod(sizes[1:]))), **kwargs)
+        return cls.normal(*sizes, mean=0.0, std=math.sqrt(2 / ((1 + a**2) * max(prod(sizes[1:]), 1))), **kwargs)
 
     @classmethod
     def randperm(cls, n: int, device: Any = None, dtype: DTypeLike = dtypes.int32, **kwargs: Any) -> Self:

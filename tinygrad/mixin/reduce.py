@@ -40,8 +40,10 @@ class ReduceMixin(ElementwiseMixin):
         """
         if axis is None:
             return tuple(range(self.ndim))
-        given = (axis,) if isinstance(axis, int) else tuple(axis)
-        axes = tuple(self._resolve_dim(int(a), op=op) for a in given)
+        wanted: Any = axis  # of any type: what is no int is refused below
+        several = hasattr(wanted, "__iter__") and not isinstance(wanted, str) and not hasattr(wanted, "_uop")
+        given = tuple(wanted) if several else (wanted,)
+        axes = tuple(self._resolve_dim(a, op=op) for a in given)
         if len(set(axes)) != len(axes):
             raise RuntimeError(error_text(op, f"an axis appears multiple times in {given}", {"tensor": self}))
         return tuple(sorted(axes)) if self.ndim else ()

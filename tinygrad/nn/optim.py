@@ -13,10 +13,11 @@ Two families cover all: ``LARS`` (with ``SGD`` and ``Muon``) moves along the gra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes, least_upper_dtype, to_dtype
+from tinygrad.errors import ArgumentError, shown
 from tinygrad.helpers import FUSE_OPTIM, TRAINING, dedup, getenv
 from tinygrad.tensor import Tensor
 
@@ -62,7 +63,10 @@ class Optimizer:
         self.name = type(self).__name__
         if lr < 0:
             raise ValueError(f"the learning rate must not be negative, got {lr}")
-        tensors = dedup(list(params))
+        given: list[Any] = list(params)
+        if not all(isinstance(t, Tensor) for t in given):
+            raise ArgumentError(f"params hold {shown(next(t for t in given if not isinstance(t, Tensor)))}, no Tensor")
+        tensors = dedup(given)
         self.params: list[Tensor] = [t for t in tensors if t.is_param]
         self.buffers: list[Tensor] = [t for t in tensors if not t.is_param]
         if not self.params:

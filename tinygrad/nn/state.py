@@ -229,7 +229,8 @@ def load_state_dict(
     missing = [name for name in own if name not in state_dict]
     if missing and strict:
         raise KeyError(
-            f"load_state_dict: the state dict has no entry for {', '.join(missing)}; pass strict=False to leave them"
+            f"load_state_dict: the state dict has no entry for {', '.join(name or repr(name) for name in missing)}; "
+            "pass strict=False to leave them"
         )
     unused = [name for name in state_dict if name not in own]
     if unused and DEBUG >= 1:

@@ -263,9 +263,8 @@ class UOp(
 
     def const_like(self, value: Any, dtype: DTypeLike | None = None) -> UOp:
         """Return a constant of this node's dtype (or the given one), broadcast to its shape."""
-        if isinstance(value, (tuple, list)):
-            raise ArgumentError(error_text("const_like", f"the value is a {type(value).__name__}, {shown(value)}",
-                                           rule="the value is a number"))  # fmt: skip
+        if not isinstance(value, (int, float, UOp)) and value is not Invalid and not hasattr(value, "item"):
+            raise ArgumentError(error_text("const_like", f"the value is {shown(value)}", rule="the value is a number"))
         made = UOp.const(value, self.dtype if dtype is None else dtype)
         shape = self._shape
         return made if not shape else made._mop(Ops.EXPAND, shape)
