@@ -36,6 +36,8 @@ def _fromnp(x: np.ndarray[Any, Any]) -> UOp:
     """Return a node over the array's own memory, on the NPY device, already counted as realized."""
     import numpy as np
 
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))  # the devices know one byte order
     dtype = _from_np_dtype(x.dtype)
     flat = np.ascontiguousarray(x).reshape(-1)
     buffer = Buffer("NPY", flat.size, dtype, opaque=flat)

@@ -72,3 +72,34 @@ def test_gradients_of_results_are_not_computed_for_a_step() -> None:
     assert kept is not None
     assert kept.tolist() == [3.0], "somebody else refers to this one"
     assert weight.grad.tolist() == [4.0]
+
+
+def test_assigning_through_a_mask_of_the_tensor_itself() -> None:
+    for make in (stored, lambda *v: Tensor(list(v)).clone()):
+        t = make(1.0, 2.0, 3.0)
+        t[t > 1.5] = 0
+        assert t.tolist() == [1.0, 0.0, 0.0]
+        mask = t > 0.5
+        t[mask] = 7
+        assert t.tolist() == [7.0, 0.0, 0.0]
+        assert mask.tolist() == [True, False, False], "the mask is what it was before the write"
+
+
+def test_numpy_arrays_of_another_byte_order_keep_their_values() -> None:
+    import numpy as np
+
+    for code in (">i4", ">f8", "<i4", ">u2"):
+        assert Tensor(np.arange(3, dtype=code)).tolist() == [0, 1, 2]
+
+
+def test_gradient_of_a_long_chain_is_scheduled_in_stretches() -> None:
+    from tinygrad.schedule import siblings
+
+    x = stored(0.5)
+    y = x
+    for _ in range(2 * siblings.WINDOW):
+        y = y * x + 1
+    y.sum().backward()
+    assert x.grad is not None
+    # y_n = x y_(n-1) + 1 with y_0 = x tends to 1 / (1 - x) = 2, whose derivative is 1 / (1 - x)^2 = 4.
+    assert abs(x.grad.item() - 4.0) < 1e-4

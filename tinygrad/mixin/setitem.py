@@ -39,7 +39,7 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
     if _is_plain_mask(x, indices) and _fills_mask(x, indices, v):
         kept = indices.reshape((*indices.shape, *(1,) * (x.ndim - indices.ndim)))
         value = _value(x, v, None)
-        _refuse_other_uses(x, v, value)
+        _refuse_other_uses(x, v, value, *_items(indices))
         x.assign(kept.where(value, x))
         return
     found = x._selection(indices)
@@ -59,7 +59,7 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
         return
     if 0 in shape:
         return
-    _refuse_other_uses(x, v, value)
+    _refuse_other_uses(x, v, value, *_items(indices))
     _give_storage(x)
     if found.arrays:
         _write_positions(x, flat_positions(x, found, shape), value.uop)
@@ -178,8 +178,12 @@ def _write_positions(x: Tensor, positions: UOp, value: UOp) -> None:
         point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
 
 
+def _items(indices: Any) -> tuple[Any, ...]:
+    return indices if isinstance(indices, tuple) else (indices,)
+
+
 def _refuse_other_uses(x: Tensor, *written: Any) -> None:
-    """Raise if a live tensor other than x and the written value computes something from the storage of x."""
+    """Raise if a live tensor other than x, the written value and the indices computes something from the storage of x."""
     from tinygrad.live import buffer_under, live_tensors, storage_under, writes_through
 
     buffer, base = buffer_under(x.uop), storage_under(x.uop)

@@ -13,13 +13,14 @@ from dataclasses import replace
 
 from tinygrad.helpers import prod
 from tinygrad.schedule.kernel import Kernel, Leaf, StoreNest
-from tinygrad.schedule.ordering import Edges, build_edges, in_place_hazard, stores_of
+from tinygrad.schedule.ordering import Edges, build_edges, in_place_hazard, order_kernels, stores_of
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.rewrite import substitute
 
 MAX_STORES = 8
 MAX_BUFFERS = 24
+WINDOW = 256  # kernels that are compared with each other
 MAX_MATES = 16  # kernels with equal loops that are looked at
 SMALL = 4096  # kernels of so few elements merge even without a common operand: launching costs more than running
 
@@ -213,6 +214,15 @@ def _sibling_nests(merger: _Merger, j: int, i: int) -> list[StoreNest] | None:
 
 def merge_siblings(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kernel]:
     """Return the kernels with siblings and chains merged. The graph of dependencies must have no cycle."""
+    if len(kernels) <= WINDOW:
+        return _merge_window(kernels, leaves)
+    # Between two kernels of a stretch of a runnable order stand only kernels of that stretch, so each is merged alone.
+    ordered = order_kernels(kernels, leaves)
+    starts = range(0, len(ordered), WINDOW)
+    return [k for start in starts for k in _merge_window(ordered[start : start + WINDOW], leaves)]
+
+
+def _merge_window(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kernel]:
     merger = _Merger(kernels, leaves)
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, signature in enumerate(merger.signatures):
