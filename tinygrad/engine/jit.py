@@ -82,8 +82,8 @@ class TinyJit(Generic[P, R]):
 
     # No __dict__: a model that keeps a TinyJit as an attribute must not show captured tensors as its state.
     __slots__ = (
-        "__name__", "__qualname__", "__weakref__", "__wrapped__", "_bound", "_entries", "_lock", "captured", "cnt",
-        "fxn", "prune", "recapture",
+        "__name__", "__qualname__", "__weakref__", "__wrapped__", "_bound", "_entries", "_last", "_lock", "captured",
+        "cnt", "fxn", "prune", "recapture",
     )  # fmt: skip
 
     @overload
@@ -103,6 +103,7 @@ class TinyJit(Generic[P, R]):
 
     def _setup(self, cnt: int, entries: dict[Any, _Entry], captured: CapturedJit | None) -> None:
         self.cnt, self._entries, self.captured = cnt, entries, captured
+        self._last: _Entry | None = None  # the one of the last replay
         self._bound: weakref.WeakKeyDictionary[Any, TinyJit[..., R]] = weakref.WeakKeyDictionary()
         self.__wrapped__ = self.fxn
         self.__name__ = getattr(self.fxn, "__name__", type(self.fxn).__name__)
@@ -139,6 +140,12 @@ class TinyJit(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not JIT.get() and self.fxn is not None:
             return _realized(self.fxn(*args, **kwargs))
+        if self.captured is not None and self._last is not None and not kwargs:
+            again = self.captured.again(args)
+            if again is not None:
+                self._last.calls += 1
+                self.cnt += 1
+                return again
         arguments = Arguments(args, kwargs)
         arguments.realize()
         entry = self._entry(arguments)
@@ -146,7 +153,7 @@ class TinyJit(Generic[P, R]):
             if not arguments.nodes:
                 arguments.resolve(self.recapture)
             result = entry.captured(arguments)
-            self.captured = entry.captured
+            self.captured, self._last = entry.captured, entry
         elif self.fxn is None:
             raise JitError(
                 "args mismatch in JIT: this TinyJit was loaded without its function, and has no capture for these "

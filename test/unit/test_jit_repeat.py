@@ -1,0 +1,141 @@
+"""Replays with the same arguments as before reuse storage only where nobody can tell."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from tinygrad import Tensor, TinyJit
+from tinygrad.helpers import Context, GlobalCounters
+
+
+def warm(function: TinyJit, *args: Tensor) -> TinyJit:
+    """Call until replays can be repeated."""
+    for _ in range(5):
+        function(*args)
+    assert function.captured is not None
+    assert function.captured._repeat is not None
+    return function
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return Tensor([[1.0, 2.0], [3.0, 4.0]]).contiguous().realize()
+
+
+def double(t: Tensor) -> Tensor:
+    return (t * 2).realize()
+
+
+def test_results_follow_the_contents_of_the_argument(x: Tensor) -> None:
+    f = warm(TinyJit(double), x)
+    for i in range(4):
+        x.assign(Tensor.full((2, 2), float(i))).realize()
+        assert f(x).tolist() == [[2.0 * i] * 2] * 2
+
+
+def test_storage_is_reused_when_nobody_holds_the_result(x: Tensor) -> None:
+    f = warm(TinyJit(double), x)
+    places = {id(f(x).uop.base.buffer._buf) for _ in range(3)}
+    assert len(places) == 1
+
+
+def test_results_that_are_kept_keep_their_values(x: Tensor) -> None:
+    f = warm(TinyJit(double), x)
+    kept = []
+    for i in range(4):
+        x.assign(Tensor.full((2, 2), float(i))).realize()
+        kept.append(f(x))
+    assert [k.tolist()[0][0] for k in kept] == [0.0, 2.0, 4.0, 6.0]
+
+
+@pytest.mark.parametrize("keep", [
+    lambda r: r[1],
+    lambda r: r.reshape(4)[1:3],
+    lambda r: r + 1,
+    lambda r: r.T,
+    lambda r: r.uop,
+    lambda r: r.uop.base,
+    lambda r: r.uop.base.buffer,
+    lambda r: r.uop.base.buffer.view(2, r.dtype, 4),
+])  # fmt: skip
+def test_what_is_made_of_a_result_keeps_it(x: Tensor, keep: object) -> None:
+    f = warm(TinyJit(double), x)
+    kept = keep(f(x))  # type: ignore[operator]
+    x.assign(Tensor.full((2, 2), 100.0)).realize()
+    f(x)
+    buffer = kept if hasattr(kept, "as_memoryview") or hasattr(kept, "copyout") else None
+    if isinstance(kept, Tensor):
+        assert max(np.ravel(kept.numpy())) < 100
+    elif buffer is not None:
+        assert max(buffer.numpy()) < 100
+    else:
+        assert max(np.ravel(kept.buffer.numpy() if kept.op.name == "BUFFER" else kept.base.buffer.numpy())) < 100
+
+
+def test_another_argument_and_back(x: Tensor) -> None:
+    f = warm(TinyJit(double), x)
+    y = (x + 10).realize()
+    assert f(y).tolist() == [[22.0, 24.0], [26.0, 28.0]]
+    assert f(x).tolist() == [[2.0, 4.0], [6.0, 8.0]]
+    assert f(y).tolist() == [[22.0, 24.0], [26.0, 28.0]]
+
+
+def test_memory_that_moved(x: Tensor) -> None:
+    f = warm(TinyJit(double), x)
+    buffer = x.uop.base.buffer
+    buffer.deallocate()
+    other = Tensor([9.0, 9.0, 9.0, 9.0]).realize()  # takes the memory
+    buffer.allocate().copyin(memoryview(np.full(4, 5.0, np.float32)).cast("B"))
+    assert f(x).tolist() == [[10.0, 10.0], [10.0, 10.0]]
+    assert other.tolist() == [9.0] * 4
+
+
+def test_arguments_are_not_kept_alive(x: Tensor) -> None:
+    f = warm(TinyJit(double), x)
+    big = Tensor.zeros(2, 2).contiguous().realize()
+    for _ in range(4):
+        f(big)
+    before = GlobalCounters.mem_used
+    del big
+    gc.collect()
+    assert GlobalCounters.mem_used == before - 16
+
+
+def test_state_and_counters(x: Tensor) -> None:
+    total = Tensor.zeros(2, 2).contiguous().realize()
+
+    @TinyJit
+    def add(t: Tensor) -> Tensor:
+        total.assign(total + t)
+        return (total * 1.0).realize()
+
+    for i in range(8):
+        GlobalCounters.reset()
+        assert add(x).tolist()[0][0] == i + 1.0
+        kernels = GlobalCounters.kernel_count
+    assert kernels == len(add.captured.linear.src)
+    assert total.tolist() == [[8.0, 16.0], [24.0, 32.0]]
+    assert add.cnt == 8
+
+
+def test_python_values_and_switches_matter(x: Tensor) -> None:
+    scaled = TinyJit(lambda t, n: (t * n).realize())
+    for _ in range(5):
+        assert scaled(x, 2).tolist()[0] == [2.0, 4.0]
+        assert scaled(x, 3).tolist()[0] == [3.0, 6.0]
+    f = warm(TinyJit(double), x)
+    with Context(JIT=0):
+        assert f(x).tolist()[0] == [2.0, 4.0]
+    f.reset()
+    assert f(x).tolist()[0] == [2.0, 4.0]
+
+
+def test_large_results_are_not_kept() -> None:
+    x = Tensor.zeros(1 << 19).contiguous().realize()
+    f = TinyJit(double)
+    for _ in range(5):
+        f(x)
+    assert f.captured._repeat is None
