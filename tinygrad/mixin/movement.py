@@ -66,7 +66,8 @@ class MovementMixin(Hooks):
             raise RuntimeError(
                 error_text("reshape", f"only one size can be inferred, {shown(shape)} has {len(holes)} of -1")
             )
-        known, total = prod(s for i, s in enumerate(shape) if i != holes[0]), prod(self.shape)
+        given, present = _without_common([s for i, s in enumerate(shape) if i != holes[0]], list(self.shape))
+        known, total = prod(given), prod(present)
         if isinstance(known, int) and isinstance(total, int):
             if known <= 0 or total % known != 0:
                 raise self._movement_error("reshape", f"cannot infer -1 in {shown(shape)}: {shown(total)} elements",
@@ -457,3 +458,15 @@ class MovementMixin(Hooks):
         from tinygrad.mixin.windows import pool_windows
 
         return pool_windows(self, kernel, stride, dilation)
+
+
+def _without_common(a: list[Any], b: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return two lists of sizes without the symbolic ones that are in both: those may be 0, so they cannot be divided."""
+    left = []
+    for size in a:
+        same = None if isinstance(size, int) else next((i for i, other in enumerate(b) if other is size), None)
+        if same is None:
+            left.append(size)
+        else:
+            b = b[:same] + b[same + 1 :]
+    return left, b

@@ -113,6 +113,10 @@ def _or(x: Interval, y: Interval, dtype: DType) -> Interval:
 def _xor(x: Interval, y: Interval, dtype: DType) -> Interval:
     if dtype.kind == "bool":
         return _differ(x, y, dtype)
+    ones = -1 if dtype.min < 0 else dtype.max
+    for a, b in ((x, y), (y, x)):
+        if a == (ones, ones):  # not b, as in the smaller of two integers
+            return ones - b[1], ones - b[0]
     if x[0] < 0 or y[0] < 0:
         return dtype.min, dtype.max
     return 0, (1 << max(x[1], y[1]).bit_length()) - 1
