@@ -183,7 +183,7 @@ def _items(indices: Any) -> tuple[Any, ...]:
 
 
 def _refuse_other_uses(x: Tensor, *written: Any) -> None:
-    """Raise if a live tensor other than x, the written value and the indices computes something from the storage of x."""
+    """Raise if a live tensor besides x, the written value and the indices reads the storage of x."""
     from tinygrad.live import buffer_under, live_tensors, storage_under, writes_through
 
     buffer, base = buffer_under(x.uop), storage_under(x.uop)

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from tinygrad.dtype import DType, bitcast, dtypes, float_to_fp8, fp8_to_float, truncate
 
-_F32, _F16 = struct.Struct("<f"), struct.Struct("<e")
+_F32, _F16, _U32 = struct.Struct("<f"), struct.Struct("<e"), struct.Struct("<I")
 
 
 # ---- rounding ------------------------------------------------------------------------------------------------------
