@@ -58,7 +58,8 @@ VIEWS: dict[str, Case] = {
     "joined behind": (lambda a, b, v: a[:2].cat(a[:v]).min(0), lambda a, b, k: np.concatenate([a[:2], a[:k]]).min(0)),
     "joined both": (lambda a, b, v: a[:v].cat(a[:v] * 3), lambda a, b, k: np.concatenate([a[:k], a[:k] * 3])),
     "side by side": (lambda a, b, v: a[:v].cat(-a[:v], dim=1), lambda a, b, k: np.concatenate([a[:k], -a[:k]], 1)),
-    "stacked": (lambda a, b, v: Tensor.stack(a[:v], a[:v] + 1).sum(1), lambda a, b, k: np.stack([a[:k], a[:k] + 1]).sum(1)),
+    "stacked": (lambda a, b, v: Tensor.stack(a[:v], a[:v] + 1).sum(1), lambda a, b, k: (
+        np.stack([a[:k], a[:k] + 1]).sum(1))),
     "at most 4": (lambda a, b, v: a[: v.minimum(4)], lambda a, b, k: a[: min(k, 4)]),
     "by rows": (lambda a, b, v: a[Tensor([3, 1, 2, 0], device=a.device)[: v.minimum(4)]], lambda a, b, k: (
         a[[3, 1, 2, 0][: min(k, 4)]])),
@@ -84,7 +85,8 @@ VALUES: dict[str, Case] = {
     "outer matmul": (lambda a, b, v: a[:v] @ b, lambda a, b, k: a[:k] @ b),
     "square matmul": (lambda a, b, v: a[:v] @ b[:, :v], lambda a, b, k: a[:k] @ b[:, :k]),
     "einsum": (lambda a, b, v: Tensor.einsum("ij,ij->j", a[:v], a[:v]), lambda a, b, k: (a[:k] * a[:k]).sum(0)),
-    "elementwise": (lambda a, b, v: (a[:v] + b.T[:v] * a[0]).relu(), lambda a, b, k: np.maximum(a[:k] + b.T[:k] * a[0], 0)),
+    "elementwise": (lambda a, b, v: (a[:v] + b.T[:v] * a[0]).relu(), lambda a, b, k: (
+        np.maximum(a[:k] + b.T[:k] * a[0], 0))),
     "chosen": (lambda a, b, v: (a[:v] > 0).where(a[:v], -1.0), lambda a, b, k: np.where(a[:k] > 0, a[:k], -1)),
     "scaled": (lambda a, b, v: a * v + v, lambda a, b, k: a * k + k),
     "scalar": (lambda a, b, v: Tensor(v) + 1, lambda a, b, k: np.int32(k + 1)),
@@ -93,12 +95,14 @@ VALUES: dict[str, Case] = {
         ((b[:, :k] + 1) * 2).sum(1))),
     "range": (lambda a, b, v: Tensor.arange(v) * 2, lambda a, b, k: np.arange(k) * 2),
     "range from": (lambda a, b, v: Tensor.arange(v, v + 3).float(), lambda a, b, k: np.arange(k, k + 3)),
-    "mask": (lambda a, b, v: (Tensor.arange(ROWS) < v).where(b[0], 0.0), lambda a, b, k: np.where(np.arange(ROWS) < k, b[0], 0)),
+    "mask": (lambda a, b, v: (Tensor.arange(ROWS) < v).where(b[0], 0.0), lambda a, b, k: (
+        np.where(np.arange(ROWS) < k, b[0], 0))),
     "filled": (lambda a, b, v: Tensor.full((v, 3), 2.0).sum(0), lambda a, b, k: np.full(3, 2.0 * k)),
     "triangle": (lambda a, b, v: Tensor.ones(v, v).triu(1).sum(), lambda a, b, k: np.triu(np.ones((k, k)), 1).sum()),
-    "causal mask": (lambda a, b, v: Tensor.full((2, ROWS), -1.0).triu(v), lambda a, b, k: np.triu(np.full((2, ROWS), -1.0), k)),
-    "normalised": (lambda a, b, v: a[:v].T.layernorm(eps=1e-3), lambda a, b, k: (a[:k].T - a[:k].T.mean(1, keepdims=True)) / (
-        np.sqrt(a[:k].T.var(1, keepdims=True) + 1e-3))),
+    "causal mask": (lambda a, b, v: Tensor.full((2, ROWS), -1.0).triu(v), lambda a, b, k: (
+        np.triu(np.full((2, ROWS), -1.0), k))),
+    "normalised": (lambda a, b, v: a[:v].T.layernorm(eps=1e-3), lambda a, b, k: (
+        (a[:k].T - a[:k].T.mean(1, keepdims=True)) / np.sqrt(a[:k].T.var(1, keepdims=True) + 1e-3))),
 }  # fmt: skip
 CASES = VIEWS | VALUES
 

@@ -461,7 +461,7 @@ class MovementMixin(Hooks):
 
 
 def _without_common(a: list[Any], b: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Return two lists of sizes without the symbolic ones that are in both: those may be 0, so they cannot be divided."""
+    """Return two lists of sizes without the symbolic ones that both have: those may be 0, no divisors."""
     left = []
     for size in a:
         same = None if isinstance(size, int) else next((i for i, other in enumerate(b) if other is size), None)
