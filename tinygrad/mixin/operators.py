@@ -328,7 +328,7 @@ class OperatorMixin(CreationMixin):
             check_same_device("where", self, value)
         return self.alu(Ops.WHERE, yes, no)
 
-    def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:  # noqa: A002
+    def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:  # noqa: A002  as torch
         """Limit the values to [min_, max_]; scalars or tensors. The gradient is 1 inside and on the bounds.
 
         Raises:

@@ -416,7 +416,7 @@ class ClangRenderer(CStyleLanguage):
     infinity = "__builtin_inff()"
     nan = '__builtin_nanf("")'
     type_map: ClassVar[dict[DType, str]] = {dtypes.bool: "_Bool", dtypes.float16: "_Float16", dtypes.weakint: "long"}
-    code_for_op: dict[Ops, Callable[..., str]] = {  # noqa: RUF012
+    code_for_op: dict[Ops, Callable[..., str]] = {  # noqa: RUF012  as in the base class
         **CStyleLanguage.code_for_op,
         Ops.SQRT: _builtin("sqrt"),
         Ops.TRUNC: _builtin("trunc"),

@@ -10,5 +10,5 @@ import sys
 
 for _folder in sys.path:
     _candidate = os.path.join(_folder, "tinygrad", "runtime")  # noqa: PTH118  runs at import, before pathlib is loaded
-    if _candidate not in __path__ and os.path.isdir(_candidate):  # noqa: PTH112
+    if _candidate not in __path__ and os.path.isdir(_candidate):  # noqa: PTH112  as above
         __path__.append(_candidate)
