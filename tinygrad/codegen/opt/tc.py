@@ -1,5 +1,6 @@
 """Matrix units and dot-product instructions: what a target has beside multiply-add.
 
+In:   nothing, or the sizes and dtypes of an instruction.
 Out:  ``TensorCore``, the description that a renderer lists in ``tensor_cores``; the instructions of CPUs.
 Why:  a policy looks for one whose dtypes fit a contraction, the step TC brings both operands into its form, and
       the renderer finds the instruction by the arg of the WMMA node.
