@@ -19,6 +19,7 @@ from tinygrad.dtype import DType
 from tinygrad.helpers import Context, Target
 from tinygrad.renderer.llvmir import LLVMRenderer
 from tinygrad.renderer.python import PythonRenderer
+from tinygrad.schedule import split
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -26,10 +27,10 @@ from tinygrad.uop.ops import UOp
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks so small that tiny kernels have several of each kind."""
-    small = {"MIN_WORK": 0, "LATE_CAST_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1, "TERMS": (8, 16), "NARROW": 24}
-    small["WIDE"] = 64
-    for name, value in small.items():
+    for name, value in {"TERMS": (8, 16), "NARROW": 24, "WIDE": 64}.items():
         monkeypatch.setattr(blocking, name, value)
+    for name, least in {"BLOCK_WORK": 0, "LATE_CAST_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1}.items():
+        monkeypatch.setattr(split, name, least)
 
 
 def matmul(m: int, n: int, k: int, layout: str = "nn", batch: int = 1, dtype: DType = dtypes.float32) -> UOp:
@@ -151,6 +152,23 @@ def random_steps(schedule: Schedule, rng: np.random.Generator) -> tuple[Opt, ...
         except KernelOptError:
             continue
     return tuple(schedule.applied)
+
+
+@pytest.mark.parametrize("device", ["CPU", "PYTHON"])
+@pytest.mark.parametrize(("copies", "lanes"), [(16, 16), (12, 16), (4, 8), (8, 4), (7, 16), (3, 4)])
+def test_stores_across_the_lanes(device: str, copies: int, lanes: int) -> None:
+    # out[i, j, c] = in[i, c, j]: lanes along j, copies along c, which is the innermost in memory; some j are masked.
+    n, m = 3, 2 * lanes
+    for size in (m, m - 3):
+        i, j, c = loop(n, 0), loop(size, 1), loop(copies, 2)
+        value = at(param(1, n * size * copies), i * (size * copies) + c * size + j)
+        steps = (Opt(OptOps.PADTO, 1, m), Opt(OptOps.VECTOR, 1, lanes), Opt(OptOps.UPCAST, 2, 0))
+        sink = kernel(
+            store(param(0, n * size * copies), i * (size * copies) + j * copies + c, value, i, j, c), opts=steps
+        )
+        source = np.arange(n * size * copies, dtype=np.float32)
+        got, _ = run(sink, {0: np.full_like(source, -1), 1: source}, device)
+        np.testing.assert_array_equal(got, source.reshape(n, copies, size).transpose(0, 2, 1).ravel())
 
 
 @pytest.mark.parametrize("block", range(4))

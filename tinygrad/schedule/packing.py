@@ -16,6 +16,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
 from tinygrad.schedule.indexing import flatten_index
 from tinygrad.schedule.kernel import Kernel, Leaf, StoreNest
+from tinygrad.schedule.split import takes_blocks
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import ParamArg, UOp
 from tinygrad.uop.rewrite import substitute
@@ -69,6 +70,19 @@ def _size(r: UOp) -> int:
     return int(r.src[0].vmax)
 
 
+def _packs_itself(nest: StoreNest, reduce: UOp, a: UOp, b: UOp) -> bool:
+    """Whether the kernel is a matmul so large that it copies blocks of its operands itself."""
+    step = steps(nest.index)
+    if len(reduce.src) != 2 or step is None:
+        return False
+    mine = [[_size(r) for r in nest.ranges if r in x.ranges and r not in y.ranges] for x, y in ((a, b), (b, a))]
+    last = [r for r in nest.ranges if step.get(r) == 1 and (r in a.ranges) != (r in b.ranges)]
+    if not all(mine) or not last:
+        return False
+    is_cast = any(x.dtype.itemsize < reduce.dtype.itemsize for x in (a, b))
+    return takes_blocks(max(mine[0]), max(mine[1]), _size(reduce.src[1]), is_cast)
+
+
 def choose(nest: StoreNest) -> tuple[UOp, UOp] | None:
     """Return (operand load, lane range) to pack, or None if the operands are fine as they are."""
     found = _contraction(nest)
@@ -76,7 +90,7 @@ def choose(nest: StoreNest) -> tuple[UOp, UOp] | None:
         return None
     reduce, a, b = found
     work = prod(tuple(_size(r) for r in (*nest.ranges, *reduce.src[1:])))
-    if work < MIN_WORK:
+    if work < MIN_WORK or _packs_itself(nest, reduce, a, b):
         return None
     ready = 0.0
     packs: list[tuple[float, int, int, UOp, UOp]] = []

@@ -18,8 +18,9 @@ MIN_REDUCE = 32768  # shorter reductions stay whole
 MIN_PARALLEL = 64  # enough results to keep the cores busy
 CACHE_BYTES = 512 * 1024  # operands of one block of terms should fit this
 MAX_PARTS = 256
-# Multiply-adds, terms and results per operand element from which the kernel of a matmul copies blocks of its operands.
-LATE_CAST_WORK, MIN_TERMS, MIN_SIDE = 1 << 24, 96, 48
+# From these sizes on the kernel of a matmul copies blocks of its operands: multiply-adds (fewer where the operands are
+# narrow and become wider on the way), terms, and rows and columns of the result.
+BLOCK_WORK, LATE_CAST_WORK, MIN_TERMS, MIN_SIDE = 1 << 29, 1 << 24, 96, 48
 
 
 def contraction_operands(x: UOp) -> tuple[UOp, UOp] | None:
@@ -38,6 +39,12 @@ def is_contraction(reduce: UOp) -> bool:
         return False
     full = prod(reduce.src[0].max_shape)
     return all(_footprint(f) * 4 <= full for f in factors)
+
+
+def takes_blocks(rows: int, columns: int, terms: int, is_cast: bool) -> bool:
+    """Return whether the kernel of a matmul of this size copies blocks of its operands in the order it reads them."""
+    work = min(BLOCK_WORK, LATE_CAST_WORK) if is_cast else BLOCK_WORK
+    return rows * columns * terms >= work and terms >= MIN_TERMS and min(rows, columns) >= MIN_SIDE
 
 
 def widens_late(reduce: UOp, operand: UOp) -> bool:

@@ -39,6 +39,20 @@ class _Target:
         return self.lanes > 1 and self.step not in (0, 1) and not self.vectors
 
 
+def _runs(places: list[int], longest: int) -> list[tuple[int, int]]:
+    """Cut sorted places into runs of neighbours as (first, count), count a power of two up to ``longest``."""
+    runs = []
+    start = 0
+    while start < len(places):
+        count = 1
+        while start + count < len(places) and count < longest and places[start + count] == places[start] + count:
+            count += 1
+        count = 1 << count.bit_length() - 1
+        runs.append((start, count))
+        start += count
+    return runs
+
+
 def _up_to_reduces(root: UOp) -> list[UOp]:
     """Return the nodes below ``root``, not looking below REDUCEs."""
     found: dict[UOp, None] = {}
@@ -248,6 +262,7 @@ class Memory(Structure):
         if lane is None:
             targets = {combo: self._target(u, cps, combo) for combo in self.combos(cps)}
             woven = self._interleave(list(targets.values()))
+            woven = self._transposed(list(targets.values())) if woven is None else woven
             return (
                 dict.fromkeys(targets, woven) if woven is not None else {c: self._store(t) for c, t in targets.items()}
             )
@@ -285,6 +300,57 @@ class Memory(Structure):
                 if any(on):
                     stores.append(self._put(group[0].memory, place, values.stack(lanes), mask))
         return UOp.group(*stores)
+
+    def _transposed(self, targets: list[_Target]) -> UOp | None:
+        """Store copies that lie beside each other, each with its lanes far apart, as whole vectors; None otherwise."""
+        first = targets[0]
+        if not first.is_strided or not self._transposable([t.const for t in targets], first.lanes):
+            return None
+        groups: dict[tuple[Any, ...], list[_Target]] = {}
+        for t in targets:
+            if (t.step, t.lanes, t.gate, t.vectors) != (first.step, first.lanes, first.gate, []):
+                return None
+            groups.setdefault((t.memory, *t.scalars), []).append(t)
+        stores: list[UOp] = []
+        for group in groups.values():
+            group.sort(key=lambda t: t.const)
+            for start, count in _runs([t.const for t in group], first.lanes):
+                stores += self._transposed_run(group[start : start + count])
+        return UOp.group(*stores)
+
+    def _transposable(self, places: list[int], lanes: int) -> bool:
+        """Whether places, in any order, are mostly runs of at least four."""
+        runs = _runs(sorted(places), lanes)
+        return lanes >= 4 and sum(count for _, count in runs if count >= 4) >= 0.6 * len(places)
+
+    def _transposed_run(self, run: list[_Target]) -> list[UOp]:
+        """Store copies that lie beside each other; their number is a power of two."""
+        values, n, p = self.values, run[0].lanes, len(run)
+        if p < 4:
+            return [self._store(t) for t in run]
+        vectors = [values.splat(t.value, n) for t in run]
+        # Each round interleaves the first half of all elements with the second half: copy and lane change places.
+        for _ in range(p.bit_length() - 1):
+            pairs = zip(vectors[: p // 2], vectors[p // 2 :], strict=True)
+            vectors = [self._zipped(a, b, half, n) for a, b in pairs for half in (0, n // 2)]
+        stores = []
+        for lane in range(n):
+            gate = None if run[0].gate is None else values.lane(values.splat(run[0].gate, n), lane)
+            if gate is not None and gate.op is Ops.CONST:
+                if not gate.arg:
+                    continue
+                gate = None
+            at, start = lane * p // n, lane * p % n
+            part = vectors[at] if p == n else values.stack(
+                tuple(values.lane(vectors[at], start + i) for i in range(p)))  # fmt: skip
+            place = self._base(run[0].scalars, run[0].const + run[0].step * lane)
+            stores.append(self._put(run[0].memory, place, part, gate))
+        return stores
+
+    def _zipped(self, a: UOp, b: UOp, start: int, n: int) -> UOp:
+        """Return lanes start, start + 1, ... of both, taken in turns."""
+        lane = self.values.lane
+        return self.values.stack(tuple(lane((a, b)[i % 2], start + i // 2) for i in range(n)))
 
     def _strided_lane(self, u: UOp) -> UOp | None:
         """Return the lane range of a STORE of accumulated vectors whose many lanes lie apart in memory, or None."""

@@ -20,7 +20,7 @@ from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Access, Kernel
 from tinygrad.codegen.opt.rebuild import narrow_factors
 from tinygrad.codegen.opt.schedule import Schedule
-from tinygrad.schedule.split import LATE_CAST_WORK, MIN_SIDE, MIN_TERMS
+from tinygrad.schedule.split import takes_blocks
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 TERMS = (192, 320)  # of a block of the reduction, in float32: a panel of 32 columns is 24 to 40 KiB
 NARROW, WIDE = 400, 528  # rows and columns of a block of outputs at most, in float32: 400 x 256 fill half of a cache
-MIN_WORK = 1 << 29  # multiply-adds below which blocks do not pay; fewer where operands are cast on the way
 UNROLL = 4
 COPY_CYCLES = 0.25  # of copying one element in vectors
-TRANSPOSE_CYCLES = 1.0  # of copying one element across the lanes
+TRANSPOSE_CYCLES = 0.35  # of copying one element across the lanes
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,7 @@ def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
     sizes = kernel.size(i), kernel.size(j), kernel.size(k)
     factors = schedule.factors()
     is_cast = any(f.op is Ops.CAST and f.src[0].dtype.itemsize < f.dtype.itemsize for f in factors)
-    work = min(MIN_WORK, LATE_CAST_WORK) if is_cast else MIN_WORK
-    if math.prod(sizes) < work or min(sizes[:2]) < MIN_SIDE or sizes[2] < MIN_TERMS:
+    if not takes_blocks(*sizes, is_cast):
         return False
     others = [a for a in schedule.axes if not a.reduce and a.range not in (i, j)]
     if any(a.kind is not AxisType.LOOP for a in schedule.axes if not a.reduce):

@@ -334,7 +334,13 @@ class Rebuild:
         loops: list[UOp] = []
         values: dict[UOp, UOp] = {}
         for r in sorted(ranges, key=lambda r: (r is lane, -abs(walk[r]))):
-            values[r], own = self._fill_loops(r, lanes if r is lane else 1, plain[r])
+            if r is lane:
+                values[r], own = self._fill_loops(r, lanes, AxisType.VECTOR)
+            elif staged.panel and r is staged.outputs[-1] and lane is not None:
+                # What is contiguous here is not there: copies beside each other make whole vectors.
+                values[r], own = self._fill_loops(r, math.gcd(r.src[0].arg, lanes), AxisType.UPCAST)
+            else:
+                values[r], own = plain[r], [plain[r]]
             loops += own
         gate = None
         if lane is not None and lane.src[0].arg % lanes:
@@ -374,15 +380,12 @@ class Rebuild:
             env.add(self.s, *gate)
         return self._rebuilt(env, u)
 
-    def _fill_loops(self, r: UOp, lanes: int, plain: UOp) -> tuple[UOp, list[UOp]]:
-        """Return the value of a range of a copy, and the loops that it takes."""
-        if lanes == 1:
-            return plain, [plain]
-        outer, vector = -(-r.src[0].arg // lanes), self.s.new_range(lanes, AxisType.VECTOR, frozenset())
-        if outer == 1:
-            return vector, [vector]
-        whole = self.s.new_range(outer, AxisType.LOOP, frozenset())
-        return _place([(whole, lanes), (vector, 1)]), [whole, vector]
+    def _fill_loops(self, r: UOp, count: int, kind: AxisType) -> tuple[UOp, list[UOp]]:
+        """Cut ``count`` iterations off a range of a copy; return its value, and the loops that it takes."""
+        outer = -(-r.src[0].arg // count)
+        parts = [(outer, AxisType.LOOP, count), (count, kind, 1)]
+        made = [(self.s.new_range(n, k, frozenset()), step) for n, k, step in parts if n > 1]
+        return _place(made), [loop for loop, _ in made]
 
 
 def _steps(value: UOp, ranges: dict[UOp, UOp]) -> dict[UOp, int]:
