@@ -17,7 +17,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
-from tinygrad.errors import PACKAGE, ArgumentError, comes_from_user, error_text, shown
+from tinygrad.errors import PACKAGE, ArgumentError, PlainKeyError, comes_from_user, error_text, shown
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -32,12 +32,6 @@ OPERATORS: Final = frozenset(
 # What annotations mean that are only imported for type checkers; ``describe_types`` adds the package's own.
 _NAMES: dict[str, Any] = {"Any": Any, "Callable": Callable, "Iterable": Iterable, "Mapping": Mapping,
                           "Sequence": Sequence, "Literal": Literal}  # fmt: skip
-
-
-class _PlainKeyError(KeyError):
-    """A KeyError that prints its message as it is."""
-
-    __str__ = Exception.__str__
 
 
 def describe_types(**names: Any) -> None:
@@ -112,7 +106,8 @@ def _explain(
         return error
     if "\n  line " in text:  # a check has said all; where it is that of another method, say which one led there
         inner = text.partition(":")[0]
-        return error if inner in name or name in inner else _with_message(error, f"{name}: {text}")
+        is_operator = function.__name__ in OPERATORS  # its method, such as "add", is known by that name too
+        return error if inner == name or is_operator else _with_message(error, f"{name}: {text}")
     arguments = _arguments(function, args, kwargs)
     wrong = _misfit(function, arguments)
     if isinstance(error, KeyError) and len(error.args) == 1:
@@ -125,8 +120,7 @@ def _explain(
         summary = f"{key} is {_kind(arguments[key])}, expected {expected}"
     else:
         summary = summary.removeprefix(f"{name}: ")
-    message = error_text(name, summary, rows) + (f"\n{more}" if more else "")
-    return _with_message(error, message)
+    return _with_message(error, error_text(name, f"{summary}\n{more}" if more else summary, rows))
 
 
 def _with_message(error: Exception, message: str) -> Exception:
@@ -134,11 +128,13 @@ def _with_message(error: Exception, message: str) -> Exception:
     if kind is AttributeError:
         return ArgumentError(message).with_traceback(error.__traceback__)
     if kind is KeyError:
-        return _PlainKeyError(message).with_traceback(error.__traceback__)
+        return PlainKeyError(message).with_traceback(error.__traceback__)
     if kind.__module__.startswith("numpy"):
         plain = next(base for base in kind.__mro__ if base.__module__ == "builtins")
         return typing.cast("Exception", plain(message)).with_traceback(error.__traceback__)
-    if len(error.args) <= 1 and not isinstance(error, (OSError, UnicodeError)):
+    if isinstance(error, ImportError):
+        error.msg = message
+    elif len(error.args) <= 1 and not isinstance(error, (OSError, UnicodeError)):
         error.args = (message,)
     else:
         error.add_note(message)
@@ -241,4 +237,6 @@ def _hint_text(hint: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    return "None" if value is None else f"{shown(value)} of type {type(value).__name__}"
+    if value is None or (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return shown(value)
+    return f"{shown(value)} of type {type(value).__name__}"

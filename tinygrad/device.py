@@ -30,7 +30,7 @@ from tinygrad.buffer import (
     register_device_lookup,
     run_after_fork,
 )
-from tinygrad.errors import ArgumentError, shown
+from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.settings import ALLOW_DEVICE_USAGE, CCACHE, DEBUG, DEV
 from tinygrad.target import Target
 
@@ -197,7 +197,7 @@ def _unknown_device(name: str) -> str:
     known = _device_files()
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"known devices: {', '.join(known)}"
-    return f"Device: there is no device {name!r} (no module tinygrad.runtime.ops_{name.lower()}); {hint}"
+    return error_text("Device", f"there is no device {name!r} (no module tinygrad.runtime.ops_{name.lower()}); {hint}")
 
 
 Device = _Device()

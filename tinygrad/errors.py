@@ -27,6 +27,12 @@ class ArgumentError(TypeError, AttributeError, RuntimeError):
     """An argument has the wrong type. A TypeError, AttributeError and RuntimeError, so that handlers of any work."""
 
 
+class PlainKeyError(KeyError):
+    """A KeyError whose message prints as it is, not in quotes with its line breaks escaped."""
+
+    __str__ = Exception.__str__
+
+
 class BindError(ShapeError, RuntimeError):
     """One Variable has two values. A ShapeError and a RuntimeError at once."""
 
@@ -111,8 +117,10 @@ def error_text(
 
 
 def _describe(value: Any) -> str:
-    if isinstance(value, str):
-        return value
+    return value if isinstance(value, str) else _attributes(value) or shown(value)
+
+
+def _attributes(value: Any) -> str:
     parts = []
     for attribute in ("shape", "dtype", "device"):
         try:
@@ -121,7 +129,7 @@ def _describe(value: Any) -> str:
             continue
         if found is not None:
             parts.append(shown(found) if attribute == "shape" else str(getattr(found, "full_name", found)))
-    return "   ".join(parts) if parts else shown(value)
+    return "   ".join(parts)
 
 
 def shown(value: Any) -> str:
@@ -139,6 +147,8 @@ def shown(value: Any) -> str:
     if hasattr(value, "size_text"):
         return str(value.size_text())
     try:
+        if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
+            return f"{type(value).__name__} {_attributes(value)}"
         text = repr(value)
     except Exception:  # noqa: BLE001  an argument that cannot be printed must not hide the error that is being reported
         return f"a {type(value).__name__}"

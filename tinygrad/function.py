@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from tinygrad.boundary import explain_methods
 from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text
 from tinygrad.helpers import Context
@@ -171,6 +172,9 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
                     hint="pass the tensors (or the object that holds them), or use @function(allow_implicit=True)",
                 )
             )
+
+
+explain_methods(_function, ("__call__",))
 
 
 def function(

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
+from tinygrad.errors import PlainKeyError, error_text
 from tinygrad.target import Target, check_deprecated_device_variables
 
 __all__ = [
@@ -274,7 +275,7 @@ class Context(ContextDecorator):
     def __init__(self, **values: Any) -> None:
         for name in values:
             if name not in ContextVar.registry:
-                raise KeyError(f"Context: {name} is not a context variable{_did_you_mean(name)}")
+                raise PlainKeyError(error_text("Context", f"{name} is not a context variable{_did_you_mean(name)}"))
         self.values = values
         self._saved: list[list[tuple[ContextVar[Any], Any]]] = []
 
@@ -299,7 +300,7 @@ def _did_you_mean(name: str) -> str:
     import difflib
 
     close = difflib.get_close_matches(name.upper(), ContextVar.registry, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known names: {', '.join(sorted(ContextVar.registry))}"
+    return f"; did you mean {close[0]}?" if close else "; tinygrad.settings lists them"
 
 
 def in_current_context(function: Callable[P, T]) -> Callable[P, T]:

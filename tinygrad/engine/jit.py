@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
+from tinygrad.boundary import explain_methods
 from tinygrad.buffer import run_after_fork
 from tinygrad.engine.arguments import Arguments, JitError, map_structure
 from tinygrad.engine.capture import CapturedJit, Recorder, build_capture
@@ -307,5 +308,7 @@ def _realized(result: R) -> R:
         Tensor.realize(*tensors)
     return result
 
+
+explain_methods(TinyJit, ("__call__",))
 
 __all__ = ["CapturedJit", "GraphException", "GraphRunner", "JitError", "MultiGraphRunner", "TinyJit"]

@@ -22,6 +22,7 @@ from tinygrad.mixin.composite import (
 from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.gradient import GradientMixin
 from tinygrad.mixin.hashing import HashMixin
+from tinygrad.mixin.hooks import check_same_device
 from tinygrad.mixin.index import IndexMixin
 from tinygrad.mixin.join import join
 from tinygrad.mixin.linalg import LinalgMixin
@@ -242,6 +243,7 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
 
 def _check_dot(x: Any, w: Any) -> None:
     operands = {"left": x, "right": w}
+    check_same_device("matmul", x, w)
     if x.ndim == 0 or w.ndim == 0:
         raise ContractionError(
             error_text("matmul", "cannot dot a 0-d operand", operands, rule="at least 1 dim", hint="use *")

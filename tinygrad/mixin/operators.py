@@ -76,7 +76,7 @@ class OperatorMixin(CreationMixin):
         if lhs.shape != rhs.shape:
             _check_broadcast(op, lhs, rhs)
         if lhs.device != rhs.device:
-            check_same_device(op if isinstance(op, str) else op.name.lower(), lhs, rhs)
+            check_same_device(_op_name(op), lhs, rhs)
         return (rhs, lhs) if reverse else (lhs, rhs)
 
     # ---- arithmetic ------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class OperatorMixin(CreationMixin):
     def _bitop(self, op: Ops, x: Any, reverse: bool) -> Self:
         lhs, rhs = self._operands(x, reverse, op)
         if dtypes.is_float(lhs.dtype):
-            raise DTypeError(error_text(f"bitwise {op.name.lower()}", f"operands must be int or bool, got {lhs.dtype}",
+            raise DTypeError(error_text(f"bitwise_{op.name.lower()}", f"operands must be int or bool, got {lhs.dtype}",
                                         {"left": self, "right": self.ufix(x)}))  # fmt: skip
         return lhs.alu(op, rhs)
 
@@ -248,14 +248,19 @@ class OperatorMixin(CreationMixin):
 
     def bitwise_not(self) -> Self:
         """All bits inverted (logical not for bool); also ``~``."""
+        if dtypes.is_float(self.dtype):
+            raise DTypeError(
+                error_text("bitwise_not", f"the operand must be int or bool, got {self.dtype}", {"tensor": self})
+            )
         return self.logical_not() if self.dtype is dtypes.bool else self ^ -1
 
     def _shift(self, op: Ops, x: Any, reverse: bool) -> Self:
         other = self.ufix(x)
         value, count = (other, self) if reverse else (self, other)
         if not dtypes.is_int(value.dtype) or not dtypes.is_int(count.dtype):
-            raise DTypeError(error_text("shift", f"shift operands must be int, got {value.dtype} and {count.dtype}",
-                                        {"left": value, "right": count}))  # fmt: skip
+            name, found = "lshift" if op is Ops.SHL else "rshift", f"{value.dtype} and {count.dtype}"
+            operands = {"left": value, "right": count}
+            raise DTypeError(error_text(name, f"shift operands must be int, got {found}", operands))
         if value.dtype is dtypes.weakint:
             value = value.cast(count.dtype)
         count = count.cast(value.dtype)
@@ -446,13 +451,21 @@ def _holds(dtype: DType, x: int) -> bool:
     return dtype.bitsize <= 64 and dtype.min <= x <= dtype.max
 
 
+_NAMES = {Ops.MAX: "maximum", Ops.CMPEQ: "eq", Ops.CMPNE: "ne", Ops.CMPLT: "comparison"}
+
+
+def _op_name(op: Ops | str) -> str:
+    """Return what users call an operation."""
+    return op if isinstance(op, str) else _NAMES.get(op, op.name.lower())
+
+
 def _check_broadcast(op: Ops | str, lhs: Any, rhs: Any) -> None:
     if not lhs.shape or not rhs.shape:
         return
     try:
         broadcast_shape(lhs.shape, rhs.shape)
     except ShapeError as error:
-        name = op if isinstance(op, str) else op.name.lower()
+        name = _op_name(op)
         mismatch = f"{str(error).partition(';')[0]}; " if isinstance(error, BindError) else ""
         raise type(error)(
             error_text(
