@@ -106,7 +106,7 @@ def search_tile(kernel: Kernel, sides: Sides, vector_bytes: int, registers: int)
             size = kernel.size(lane)
             while lanes > 2 and lanes // 2 >= size:
                 lanes //= 2
-            for vectors in range(1, min(4, -(-size // lanes)) + 1):
+            for vectors in range(1, min(4, max(1, size // lanes)) + 1):
                 limit = (registers - 1) // vectors - 1
                 for copies in _copy_choices(kernel, sides.ranges[1 - j], max(1, limit)):
                     cycles = _cycles(kernel, sides, (lane, lanes, vectors), copies, load, len(narrow), stores)
@@ -222,7 +222,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
     else:
         for r, f in tile.copies:
             _copy_output(schedule, r, f)
-        vectorize_output(schedule, tile.lane, tile.lanes, tile.vectors)
+        vectorize_output(schedule, tile.lane, tile.lanes, tile.vectors, exact=True)
         _unroll_contracted(schedule, tile.vectors * math.prod(f for _, f in tile.copies))
     _order_loops(schedule, sides)
     block_long_sums(schedule, kernel, CHAIN)

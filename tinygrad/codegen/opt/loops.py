@@ -46,8 +46,8 @@ def _lanes_on(schedule: Schedule, r: UOp, kinds: frozenset[AxisType], lanes: int
     return at, size, lanes
 
 
-def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole: int = 1) -> None:
-    """Make the last iterations of an output loop lanes, and ``blocks`` vectors of them copies.
+def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole: int = 1, exact: bool = False) -> None:
+    """Make the last iterations of an output loop lanes, and ``blocks`` vectors of them copies, or about so many.
 
     A loop that is left with at most ``whole`` vectors becomes copies: its masks and starts are constants then.
     """
@@ -55,7 +55,8 @@ def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole:
     if found is None:
         return
     at, size, lanes = found
-    blocks = best_blocks(size // lanes, blocks) if size >= lanes else 1
+    if not exact or size < lanes * blocks:
+        blocks = best_blocks(size // lanes, blocks) if size >= lanes else 1
     if size < lanes or (size % (lanes * blocks) and schedule.reads_outputs()):
         schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
     elif size % (lanes * blocks):
