@@ -246,7 +246,7 @@ WRITES: list[Case] = [
     (lambda: f32(2, 3).replace(f32(3)), AssertionError, ["replace", "(2, 3)", "(3,)"]),
     (lambda: f32(2, 3).realize().__setitem__(0, f32(4)), ValueError, ["setitem", "(4,)", "(3,)"]),
     (
-        lambda: f32(2, 3).realize().__setitem__(0, i32(3)),
+        lambda: i32(2, 3).realize().__setitem__(0, f32(3)),
         RuntimeError,
         ["setitem", "setitem dtype mismatch", "float", "int"],
     ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.mixin.gather import as_index, gather_rows, indexed_store, position_dtype, settled, settled_positions
@@ -82,11 +82,12 @@ def _fills_mask(x: Any, mask: Any, v: Any) -> bool:
 
 
 def _value(x: Tensor, v: Any, shape: tuple[Any, ...] | None) -> Tensor:
-    """Return the value as a tensor of x's dtype and device, broadcast to ``shape``."""
+    """Return the value in x's dtype, on its device, broadcast to ``shape``; lossy dtypes are refused."""
     given: Any = v if hasattr(v, "_uop") else type(x)(v, dtype=x.dtype, device=x.device)
     value: Tensor = given if hasattr(given, "assign") else x._wrap_uop(given)
     if value.dtype != x.dtype:
-        if value.dtype not in dtypes.weaks and hasattr(v, "_uop"):
+        loses = least_upper_dtype(x.dtype, value.dtype) is not x.dtype
+        if loses and value.dtype not in dtypes.weaks and hasattr(v, "_uop"):
             raise DTypeError(
                 error_text(
                     "setitem",
