@@ -19,7 +19,7 @@ from tinygrad.engine.arguments import Arguments, InputInfo, JitError, Name, map_
 from tinygrad.engine.graph import GraphException, GraphRunner, NativeGraph, graph_class
 from tinygrad.engine.launch import Launch
 from tinygrad.engine.realize import call_buffers, get_call_outs_ins, launches_of
-from tinygrad.engine.repeat import MOST_BYTES, Repeat
+from tinygrad.engine.repeat import MOST_BYTES, MOST_RESULTS, Repeat, Result
 from tinygrad.engine.report import run_reported, wants_report
 from tinygrad.helpers import GlobalCounters
 from tinygrad.settings import DEBUG, GRAPH
@@ -145,41 +145,42 @@ class CapturedJit:
                 )
 
     def again(self, args: tuple[Any, ...]) -> Tensor | None:
-        """Replay if the call is the same as the one before and nobody has kept its result; else return None."""
+        """Replay if the arguments are the same as before and an earlier result is nobody's any more; else None."""
         repeat = self._repeat
-        if repeat is None or not repeat.fits(args):
+        if repeat is None or not repeat.has_arguments(args):
             return None
         with self._lock:
-            # Another thread may have replayed, or taken the result, in between.
-            return repeat.run() if repeat is self._repeat and repeat.fits(args) else None
+            return repeat.run() if repeat is self._repeat else None
 
     def __call__(self, arguments: Arguments) -> Any:
         """Replay on new inputs and return new result tensors."""
         self.check(arguments)
         with self._lock:
-            self._repeat = None
             var_vals = {**self.var_vals, **arguments.var_vals} if arguments.var_vals else self.var_vals
             inputs = self._without_aliases(arguments.nodes)
             results = [UOp.new_buffer(r.device, r.size, r.dtype) for r in self.results]
             stands_for = {INPUT: inputs, RESULT: results}
             self.run([_part(stands_for[s.kind][s.index], s) for s in self.slots], var_vals)
-            if inputs is arguments.nodes:
-                repeat = self._repeatable(arguments, results)
-                if repeat is not None:
-                    del results, stands_for  # from here on nobody but ``repeat`` holds the results
-                    self._repeat = repeat.close()
-                    return repeat.result()
+            repeat = self._repeatable(arguments) if inputs is arguments.nodes else None
+            if repeat is not None and isinstance(self.structure, Leaf):
+                result = Result(results, self._shown(self.structure, arguments, results), repeat.graph.memory)
+                del results, stands_for  # from here on nobody but ``result`` holds the results
+                result.close()
+                repeat.results = [*repeat.results, result][-MOST_RESULTS:]
+                return repeat.tensor(result)
         return self._returned(arguments, results)
 
-    def _repeatable(self, arguments: Arguments, results: list[UOp]) -> Repeat | None:
+    def _repeatable(self, arguments: Arguments) -> Repeat | None:
         """Return how to repeat this replay if it came twice with the same arguments, and is simple enough."""
+        if self._repeat is not None and self._repeat.has_arguments(arguments.tensors):
+            return self._repeat
+        self._repeat = None
         nodes = [id(t.uop) for t in arguments.tensors]
         came_before, self._previous = nodes == self._previous, nodes
-        leaf, steps = self.structure, self._steps
+        leaf, steps = self.structure, self._steps or []
+        graph = steps[0].graph if len(steps) == 1 else None
         simple = (
             came_before
-            and steps is not None
-            and len(steps) == 1
             and isinstance(leaf, Leaf)
             and leaf.kind == RESULT
             and not arguments.var_vals
@@ -187,13 +188,10 @@ class CapturedJit:
             and all(isinstance(name, int) for name in arguments.names)
             and sum(r.size * r.dtype.itemsize for r in self.results) <= MOST_BYTES
         )
-        if not simple or not steps or not isinstance(leaf, Leaf):
-            return None
-        graph = steps[0].graph
-        if not isinstance(graph, NativeGraph) or graph.dynamic:
-            return None
-        inputs = list(zip(arguments.tensors, arguments.nodes, strict=True))
-        return Repeat(graph, inputs, results, self._shown(leaf, arguments, results), leaf.is_param)
+        if simple and isinstance(graph, NativeGraph) and not graph.dynamic and isinstance(leaf, Leaf):
+            inputs = list(zip(arguments.tensors, arguments.nodes, strict=True))
+            self._repeat = Repeat(graph, inputs, leaf.is_param)
+        return self._repeat
 
     def _without_aliases(self, nodes: Sequence[UOp]) -> Sequence[UOp]:
         """Return the inputs, with copies of those that lie in storage that a replay writes."""
