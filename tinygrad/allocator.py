@@ -164,19 +164,25 @@ class LRUAllocator(Allocator[Opaque]):
     ) -> None:
         super().__init__(dev, supports_copy_from_disk, supports_transfer)
         self.cache_limit = _default_cache_limit() if cache_limit is None else cache_limit
-        self.cached_bytes = 0
+        self._filed_bytes = 0
         self._cache: dict[tuple[int, BufferSpec], collections.deque[tuple[int, Opaque]]] = {}
         # (number, key) in the order of freeing; entries whose block was taken meanwhile are skipped.
         self._order: collections.deque[tuple[int, tuple[int, BufferSpec]]] = collections.deque()
         self._numbers = itertools.count()
-        # ``free`` may interrupt any code, this class's too: it only appends here, and whoever gets the lock files it.
+        # ``free`` may interrupt any code, this class's too: it only appends here, and the next allocation files it.
         self._freed: collections.deque[tuple[int, BufferSpec, Opaque]] = collections.deque()
+        self._unfiled_bytes = 0  # may be wrong by what several threads free at once; filing sets it right
         self._live = 0  # blocks in the cache
         self._lock = threading.Lock()
         run_after_fork(self, "_renew_lock")
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes of freed blocks that are kept."""
+        return self._filed_bytes + sum(size for size, _, _ in list(self._freed))
 
     def alloc(self, size: int, options: BufferSpec | None = None) -> Opaque:
         """Allocate ``size`` bytes, from the cache if a freed block fits exactly."""
@@ -198,7 +204,7 @@ class LRUAllocator(Allocator[Opaque]):
                 return None
             # The block that was freed last is the one that is still in the processor's caches.
             _, opaque = blocks.pop()
-            self.cached_bytes -= key[0]
+            self._filed_bytes -= key[0]
             self._live -= 1
             return (opaque,)
 
@@ -209,7 +215,9 @@ class LRUAllocator(Allocator[Opaque]):
             super().free(opaque, size, options)
             return
         self._freed.append((size, options, opaque))
-        if self._lock.acquire(blocking=False):
+        self._unfiled_bytes += size
+        # Seldom, since a KeyboardInterrupt between these two lines would leave the lock taken for ever.
+        if self._filed_bytes + self._unfiled_bytes > self.cache_limit and self._lock.acquire(blocking=False):
             try:
                 self._file_freed()
             finally:
@@ -217,18 +225,19 @@ class LRUAllocator(Allocator[Opaque]):
 
     def _file_freed(self) -> None:
         """Move freed blocks into the cache and evict the oldest beyond the limit. The caller holds the lock."""
+        self._unfiled_bytes = 0
         while self._freed:
             size, options, opaque = self._freed.popleft()
             number, key = next(self._numbers), (size, options)
             self._cache.setdefault(key, collections.deque()).append((number, opaque))
             self._order.append((number, key))
-            self.cached_bytes += size
+            self._filed_bytes += size
             self._live += 1
-        while self._order and (self.cached_bytes > self.cache_limit or len(self._order) > 100_000):
+        while self._order and (self._filed_bytes > self.cache_limit or len(self._order) > 100_000):
             number, key = self._order.popleft()
             blocks = self._cache[key]
             if blocks and blocks[0][0] == number:
-                self.cached_bytes -= key[0]
+                self._filed_bytes -= key[0]
                 self._live -= 1
                 self._free(blocks.popleft()[1], key[1])
         self._drop_stale_order()
@@ -249,4 +258,4 @@ class LRUAllocator(Allocator[Opaque]):
                     self._free(opaque, options)
             self._cache.clear()
             self._order.clear()
-            self.cached_bytes = self._live = 0
+            self._filed_bytes = self._live = 0

@@ -211,7 +211,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in {typing.Union, types.UnionType}:
         return any(_fits(value, each) for each in inner)
     if origin is Literal:
-        return value in inner
+        return any(type(value) is type(allowed) and value == allowed for allowed in inner)
     if origin is tuple:
         return isinstance(value, (tuple, list))
     if origin is Sequence or hint is Sequence:

@@ -593,67 +593,6 @@ def test_the_line_is_that_of_the_innermost_user_function() -> None:
     assert "# here" in str(caught.value)
 
 
-def test_a_failed_compile_leaves_tensors_computable(monkeypatch: pytest.MonkeyPatch) -> None:
-    import tinygrad.engine.realize as engine
-
-    def broken(*args: Any) -> Any:
-        raise RuntimeError("no compiler today")
-
-    x = Tensor([1.0, 2.0, 3.0]).realize()
-    y = x * 3 + 1234.5
-    z = y.sum()
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "make_launch", broken)
-        with pytest.raises(RuntimeError, match="no compiler today"):
-            z.realize(y)
-    assert y.tolist() == [1237.5, 1240.5, 1243.5]
-    assert z.item() == 3721.5
-
-
-@pytest.mark.parametrize("at", range(1, 6))
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
-def test_a_run_that_stops_half_way_can_be_repeated(
-    at: int, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tinygrad.engine.launch import KernelLaunch
-
-    launch, count = KernelLaunch.launch, [0]
-
-    def stops(self: KernelLaunch, *args: Any, **kwargs: Any) -> Any:
-        count[0] += 1
-        if count[0] == at:
-            raise kind
-        return launch(self, *args, **kwargs)
-
-    w = Tensor([1.0, 2.0, 3.0]).clone().realize()
-    before = (w.sum() * 2).contiguous()
-    w.assign(w + 1)
-    after = (w * 5).contiguous()
-    both = (after.sum() + before).contiguous()
-    with monkeypatch.context() as patch:
-        patch.setattr(KernelLaunch, "launch", stops)
-        try:
-            Tensor.realize(after, both, w, before)
-        except kind:
-            pass
-        else:
-            assert count[0] < at, "the run was not stopped"
-    # A write that was carried out is not carried out again, whatever came after it.
-    assert w.tolist() == [2.0, 3.0, 4.0]
-    assert after.tolist() == [10.0, 15.0, 20.0]
-    assert both.item() == 57.0
-    assert before.item() == 12.0
-
-
-def test_an_error_in_the_schedule_leaves_tensors_computable() -> None:
-    n = Variable("n", 1, 3)
-    x = Tensor([1.0, 2.0, 3.0]).realize()
-    y, z = x + 1, x[:n].sum()
-    with pytest.raises(RuntimeError, match="unbound Variable"):
-        y.realize(z)
-    assert y.tolist() == [2.0, 3.0, 4.0]
-
-
 def test_shape_errors_serve_handlers_of_either_kind() -> None:
     for kind in (ShapeError, ValueError, IndexError):
         with pytest.raises(kind):

@@ -1,0 +1,243 @@
+"""What is left after something went wrong: tensors that can be computed, threads that were not disturbed, no locks."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinygrad import Context, Tensor, TinyJit, Variable, nn
+from tinygrad.engine.jit import JitError
+from tinygrad.helpers import TRAINING
+
+THREADS = 6
+W = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+
+
+def program(k: int, offset: float = 0.0) -> Tensor:
+    x = Tensor(np.arange(8 * k, dtype=np.float32).reshape(k, 8) / 10)
+    return ((x @ Tensor(W) + offset).relu().softmax(-1) * x).sum(0)
+
+
+def reference(k: int, offset: float = 0.0) -> np.ndarray[Any, Any]:
+    x = np.arange(8 * k, dtype=np.float32).reshape(k, 8) / 10
+    a = np.maximum(x @ W + offset, 0)
+    e = np.exp(a - a.max(-1, keepdims=True))
+    return (e / e.sum(-1, keepdims=True) * x).sum(0)
+
+
+def assert_right(t: Tensor, k: int, offset: float = 0.0) -> None:
+    np.testing.assert_allclose(t.numpy(), reference(k, offset), rtol=1e-4, atol=1e-5)
+
+
+# ---- a realize that fails -------------------------------------------------------------------------------------------
+
+
+def test_a_failed_compile_leaves_tensors_computable(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tinygrad.engine.realize as engine
+
+    def broken(*args: Any) -> Any:
+        raise RuntimeError("no compiler today")
+
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    y = x * 3 + 1234.5
+    z = y.sum()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "make_launch", broken)
+        with pytest.raises(RuntimeError, match="no compiler today"):
+            z.realize(y)
+    assert y.tolist() == [1237.5, 1240.5, 1243.5]
+    assert z.item() == 3721.5
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_a_run_that_stops_half_way_can_be_repeated(
+    at: int, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tinygrad.engine.launch import KernelLaunch
+
+    launch, count = KernelLaunch.launch, [0]
+
+    def stops(self: KernelLaunch, *args: Any, **kwargs: Any) -> Any:
+        count[0] += 1
+        if count[0] == at:
+            raise kind
+        return launch(self, *args, **kwargs)
+
+    w = Tensor([1.0, 2.0, 3.0]).clone().realize()
+    before = (w.sum() * 2).contiguous()
+    w.assign(w + 1)
+    after = (w * 5).contiguous()
+    both = (after.sum() + before).contiguous()
+    with monkeypatch.context() as patch:
+        patch.setattr(KernelLaunch, "launch", stops)
+        try:
+            Tensor.realize(after, both, w, before)
+        except kind:
+            pass
+        else:
+            assert count[0] < at, "the run was not stopped"
+    # A write that was carried out is not carried out again, whatever came after it.
+    assert w.tolist() == [2.0, 3.0, 4.0]
+    assert after.tolist() == [10.0, 15.0, 20.0]
+    assert both.item() == 57.0
+    assert before.item() == 12.0
+
+
+def test_an_error_in_the_schedule_leaves_tensors_computable() -> None:
+    n = Variable("n", 1, 3)
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    y, z = x + 1, x[:n].sum()
+    with pytest.raises(RuntimeError, match="unbound Variable"):
+        y.realize(z)
+    assert y.tolist() == [2.0, 3.0, 4.0]
+
+
+# ---- threads ---------------------------------------------------------------------------------------------------------
+
+
+def run_in_threads(work: Callable[[int], None]) -> None:
+    """Run ``work(number)`` in several threads at once and raise the first error of one of them."""
+    errors: list[BaseException] = []
+    start = threading.Barrier(THREADS)
+
+    def run(number: int) -> None:
+        try:
+            start.wait()
+            work(number)
+        except BaseException as error:  # noqa: BLE001  raised again by the thread that started this one
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+    if errors:
+        raise errors[0]
+
+
+def called_twice(body: Callable[[Tensor], Any]) -> None:
+    jitted = TinyJit(body)
+    for _ in range(2):  # the second call captures
+        jitted(Tensor([1.0]).realize())
+
+
+def reads_while_captured(x: Tensor) -> Tensor:
+    y = (x + 1).realize()
+    y.item()
+    return y
+
+
+def test_errors_of_one_thread_disturb_no_other() -> None:
+    wrong: list[Callable[[], Any]] = [
+        lambda: Tensor([1.0, 2.0]) + Tensor([1.0, 2.0, 3.0]),
+        lambda: Tensor([1.0, 2.0])[: Variable("n", 1, 2)].sum().item(),
+        lambda: Tensor([1.0]).to("NOSUCH"),
+        lambda: nn.Linear(3, 4)(Tensor.ones(2, 5)),
+        lambda: Tensor([1.0, 2.0]).reshape(3),
+    ]
+
+    def work(number: int) -> None:
+        for k in range(1, 12):
+            if number % 2:
+                with pytest.raises((ValueError, RuntimeError, ModuleNotFoundError)):
+                    wrong[k % len(wrong)]()
+            else:
+                assert_right(program(k, number), k, number)
+
+    run_in_threads(work)
+    assert_right(program(3), 3)
+
+
+def test_captures_of_threads_do_not_mix() -> None:
+    weights = Tensor(W).realize()
+
+    def work(number: int) -> None:
+        if number % 2:
+            with pytest.raises(JitError, match="non-Tensor value"):
+                called_twice(lambda x: 3)
+            with pytest.raises(JitError, match="cannot access tensor data"):
+                called_twice(reads_while_captured)
+            return
+        jitted = TinyJit(lambda x: (x @ weights + number).sum(0).realize())
+        for k in range(6):
+            x = np.full((3, 8), k, np.float32)
+            np.testing.assert_allclose(jitted(Tensor(x).realize()).numpy(), (x @ W + number).sum(0), rtol=1e-5)
+
+    run_in_threads(work)
+
+
+def test_settings_of_a_thread_are_its_own_after_an_error() -> None:
+    def work(number: int) -> None:
+        for k in range(20):
+            with pytest.raises(ValueError, match="reshape"), Context(TRAINING=1 + number):
+                Tensor([k]).reshape(4 + TRAINING.value)
+            assert TRAINING.value == 0
+            with Context(TRAINING=1 + number):
+                assert TRAINING.value == 1 + number
+
+    run_in_threads(work)
+
+
+def test_one_graph_realized_by_many_threads() -> None:
+    shared = program(7) * 2
+    sums = [shared.sum() + i for i in range(THREADS)]
+
+    def work(number: int) -> None:
+        np.testing.assert_allclose(sums[number].item(), reference(7).sum() * 2 + number, rtol=1e-4)
+        np.testing.assert_allclose(shared.numpy(), reference(7) * 2, rtol=1e-4)
+
+    run_in_threads(work)
+
+
+# ---- interrupts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interrupting() -> Iterator[Callable[[float], None]]:
+    """A function that lets a KeyboardInterrupt come after so many seconds, as Ctrl-C does; 0 calls it off."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds) and None
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt may hit a destructor
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals on this system")
+def test_interrupts_leave_the_process_usable(interrupting: Callable[[float], None]) -> None:
+    rng, count = random.Random(0), 0
+    weights = Tensor(W).realize()
+    jitted = TinyJit(lambda a: (a * 2 + weights.sum()).realize())
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        k, t = rng.randint(1, 40), None
+        x = Tensor(np.full(4, k, np.float32)).realize()
+        try:
+            interrupting(rng.uniform(0.0005, 0.02))
+            t = program(k, float(k))
+            t.realize((t * 3).contiguous())
+            jitted(x)
+            Tensor.rand(k).realize()
+            interrupting(0)
+        except KeyboardInterrupt:
+            count += 1
+        interrupting(0)
+        if t is not None:
+            assert_right(t, k, float(k))
+        assert_right(program(k), k)
+        np.testing.assert_allclose(jitted(x).numpy(), np.full(4, 2 * k + W.sum()), rtol=1e-5)
+        assert 0 <= Tensor.rand(3).max().item() < 1
+    assert count >= 10, "hardly any interrupt came, so this shows nothing"
