@@ -115,7 +115,6 @@ CALLS: dict[str, Call] = {
     "Embedding": (nn.Embedding, (5, 3), {}),
     "Adam": (nn.optim.Adam, ([floats(2)],), {"lr": 0.1, "b1": 0.9}),
     "SGD": (nn.optim.SGD, ([floats(2)],), {"lr": 0.1, "momentum": 0.9}),
-    "get_state_dict": (nn.state.get_state_dict, ({"a": M},), {}),
 }
 CALLED = {"__lt__": ("comparison", "lt"), "__floordiv__": ("div",)}
 
