@@ -91,10 +91,25 @@ def _at_the_border(error: Exception, *call: Any) -> Exception:
     """Return the error with a complete message if the user's code made the call (two frames up), else as it is."""
     if sys._getframe(2).f_code.co_filename.startswith(PACKAGE):
         return error  # the user called something that calls this
+    error.__traceback__ = _without_wrappers(error.__traceback__)
     try:
         return _explain(error, *call)
     except Exception:  # noqa: BLE001  odd arguments may fail to print: the error itself must come through
         return error
+
+
+def _without_wrappers(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """Return a traceback without the frames of this file between the methods: they tell the reader nothing."""
+    if traceback is None:
+        return None
+    kept, rest = [], traceback.tb_next  # the first one is the call at the border: bare ``raise`` needs it
+    while rest is not None:
+        if rest.tb_frame.f_code.co_filename != __file__:
+            kept.append(rest)
+        rest = rest.tb_next
+    for entry in reversed(kept):
+        rest = types.TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return types.TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
 
 
 def _explain(

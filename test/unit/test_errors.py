@@ -593,6 +593,15 @@ def test_the_line_is_that_of_the_innermost_user_function() -> None:
     assert "# here" in str(caught.value)
 
 
+def test_tracebacks_show_the_wrappers_of_methods_once() -> None:
+    with pytest.raises(ShapeError) as caught:
+        nn.Linear(3, 4)(f32(2, 5))
+    files = [Path(str(entry.path)).name for entry in caught.traceback]
+    assert files.count("boundary.py") == 1
+    assert files[0] == "test_errors.py"
+    assert files[-1] == "op.py"
+
+
 def test_shape_errors_serve_handlers_of_either_kind() -> None:
     for kind in (ShapeError, ValueError, IndexError):
         with pytest.raises(kind):
