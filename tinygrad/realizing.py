@@ -15,7 +15,7 @@ from tinygrad.mixin.rand import random_state
 from tinygrad.pending import stale_readers
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.views import own_copy
+from tinygrad.uop.views import own_copy, unproved_slices
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
@@ -48,6 +48,16 @@ def _check_bound(sink: UOp) -> None:
                                       hint=f"{unbound[0]}.bind(value) gives a Variable a value"))  # fmt: skip
 
 
+def _note_slices(sink: UOp) -> None:
+    """Tell a running capture which slices its replays have to check: no Python runs there that would."""
+    from tinygrad.engine.capturing import capturing
+
+    if capturing and sink.op_in_backward_slice_with_self(Ops.PARAM):
+        note = getattr(capturing[-1], "note_slices", None)
+        if note is not None:
+            note(unproved_slices(sink))
+
+
 def _computed(becomes: dict[UOp, UOp], linear: UOp, calls_done: int) -> dict[UOp, UOp]:
     """Return the part of ``becomes`` whose storage is complete after the first calls of a schedule."""
     from tinygrad.engine.realize import get_call_outs_ins
@@ -76,6 +86,7 @@ def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, di
     sink = UOp.sink(*sink.src, *_random_states_with(sink))
     if needs_values:
         _check_bound(sink)
+        _note_slices(sink)
     while readers := stale_readers(sink):
         # What is computed along with a write may contain later writes, and these may have readers again.
         nodes = _own_schedule(readers)

@@ -233,6 +233,26 @@ def test_one_capture_and_one_compile_for_all_values() -> None:
         np.testing.assert_allclose(got, (softmax(A[:k], 0) @ B[:, :COLUMNS]).sum(0), rtol=1e-4, atol=1e-5)
 
 
+def test_a_replay_checks_the_slices_that_its_variables_may_put_out_of_bounds() -> None:
+    import pickle
+
+    x, wide = Tensor(np.arange(10, dtype=np.float32)).realize(), Variable("wide", 1, 20)
+    table = Tensor.zeros(10).contiguous().realize()
+
+    def step(v: UOp) -> Tensor:
+        table[v - 1 : v].assign(Tensor([1.0])).realize()
+        return x[:v].sum().realize()
+
+    f = TinyJit(step)
+    assert [f(wide.bind(k)).item() for k in (3, 5, 7, 10)] == [3.0, 10.0, 21.0, 45.0]
+    for jitted in (f, pickle.loads(pickle.dumps(f))):
+        with pytest.raises(IndexError, match=r"TinyJit: a slice of .* is .* to 11 of 10 for wide=11") as caught:
+            jitted(wide.bind(11))
+        assert "test_symbolic_shapes.py" in str(caught.value)
+    assert f(wide.bind(4)).item() == 6.0
+    assert table.tolist() == [float(i in {2, 3, 4, 6, 9}) for i in range(10)]
+
+
 DIM, HEADS, CONTEXT, WORDS = 16, 4, 12, 32
 
 

@@ -24,7 +24,7 @@ from tinygrad.schedule.memory import memory_plan_rewrite
 from tinygrad.settings import BEAM, DEBUG
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import CallInfo, ParamArg, UOp, buffers
+from tinygrad.uop.ops import CallInfo, ParamArg, UOp, buffers, sint
 
 
 class Recorder:
@@ -32,6 +32,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.linears: list[tuple[UOp, dict[str, int]]] = []
+        self.slices: dict[tuple[sint, sint, sint], None] = {}
         self._outside: dict[int, weakref.ref[Any]] = {}
 
     def note_outside(self, tensors: Iterable[Any]) -> None:
@@ -42,6 +43,10 @@ class Recorder:
         """Return whether a tensor was left pending by the caller."""
         ref = self._outside.get(id(tensor))
         return ref is not None and ref() is tensor
+
+    def note_slices(self, slices: Iterable[tuple[sint, sint, sint]]) -> None:
+        """Remember slices (start, end, size) that may be out of bounds for other values of their Variables."""
+        self.slices |= dict.fromkeys(slices)
 
     def add_linear(self, linear: UOp, var_vals: Mapping[str, int]) -> None:
         """Note a schedule."""
@@ -266,7 +271,7 @@ def build_capture(
     linear = memory_plan_rewrite(linear, stored.keys() - set(inner))
     captured = CapturedJit(
         linear, list(builder.slots), builder.results, structure, arguments.names, arguments.infos, var_vals,
-        frozenset(explicit), inner,
+        frozenset(explicit), inner, tuple(recorder.slices),
     )  # fmt: skip
     if DEBUG.get() >= 1:
         print(f"JIT captured {len(linear.src)} kernels with {len(arguments.names)} inputs")  # noqa: T201

@@ -21,11 +21,12 @@ from tinygrad.engine.launch import Launch
 from tinygrad.engine.realize import call_buffers, get_call_outs_ins, launches_of
 from tinygrad.engine.repeat import MOST_BYTES, MOST_RESULTS, Repeat, Result
 from tinygrad.engine.report import run_reported, wants_report
+from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import GlobalCounters
 from tinygrad.settings import DEBUG, GRAPH
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp, buffers
+from tinygrad.uop.ops import UOp, buffers, sint, sym_infer
 
 INPUT: Final = "input"
 RESULT: Final = "result"
@@ -104,17 +105,18 @@ class CapturedJit:
 
     __slots__ = (
         "_lock", "_previous", "_repeat", "_steps", "_written", "expected_input_info", "expected_names", "inner",
-        "input_vars", "linear", "results", "slots", "structure", "var_vals",
+        "input_vars", "linear", "results", "slices", "slots", "structure", "var_vals",
     )  # fmt: skip
 
     def __init__(
         self, linear: UOp, slots: list[Slot], results: list[ResultStorage], structure: Any, names: list[Name],
         infos: list[InputInfo], var_vals: dict[str, int], input_vars: frozenset[str], inner: Sequence[UOp] = (),
+        slices: Sequence[tuple[sint, sint, sint]] = (),
     ) -> None:  # fmt: skip
         self.linear, self.slots, self.results, self.structure = linear, slots, results, structure
         self.expected_names, self.expected_input_info = names, infos
         self.var_vals, self.input_vars = var_vals, input_vars
-        self.inner = tuple(inner)
+        self.inner, self.slices = tuple(inner), tuple(slices)
         self._steps: list[_Step] | None = None
         self._written: set[int] | None = None
         self._repeat: Repeat | None = None
@@ -124,7 +126,7 @@ class CapturedJit:
     def __reduce__(self) -> tuple[Any, ...]:
         return CapturedJit, (
             self.linear, self.slots, self.results, self.structure, self.expected_names, self.expected_input_info,
-            self.var_vals, self.input_vars,
+            self.var_vals, self.input_vars, (), self.slices,
         )  # fmt: skip
 
     def check(self, arguments: Arguments) -> None:
@@ -144,6 +146,14 @@ class CapturedJit:
                     "recapture=True)"
                 )
 
+    def _check_slices(self, var_vals: Mapping[str, int]) -> None:
+        for start, end, size in self.slices:
+            first, last, most = (sym_infer(x, var_vals) for x in (start, end, size))
+            if not 0 <= first <= last <= most:
+                values = ", ".join(f"{name}={value}" for name, value in sorted(var_vals.items()))
+                fault = f"a slice of the captured function is {first} to {last} of {most} for {values}"
+                raise ShapeError(error_text("TinyJit", fault, rule="0 <= start <= end <= size"))
+
     def again(self, args: tuple[Any, ...]) -> Tensor | None:
         """Replay if the arguments are the same as before and an earlier result is nobody's any more; else None."""
         repeat = self._repeat
@@ -157,6 +167,8 @@ class CapturedJit:
         self.check(arguments)
         with self._lock:
             var_vals = {**self.var_vals, **arguments.var_vals} if arguments.var_vals else self.var_vals
+            if self.slices:
+                self._check_slices(var_vals)
             inputs = self._without_aliases(arguments.nodes)
             results = [UOp.new_buffer(r.device, r.size, r.dtype) for r in self.results]
             stands_for = {INPUT: inputs, RESULT: results}

@@ -7,10 +7,12 @@ Why:  a contiguous view needs no kernel: it is the same memory at an offset.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tinygrad.helpers import prod
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.sint import bounds, sint, sint_simplify
 
 if TYPE_CHECKING:
     from tinygrad.device import Buffer
@@ -148,3 +150,16 @@ def buffer_of(u: UOp) -> Buffer:
     if offset == 0 and size == whole.size and u.dtype == whole.dtype:
         return whole
     return whole.view(size, u.dtype, offset * u.dtype.itemsize)
+
+
+def unproved_slices(sink: UOp) -> Iterator[tuple[sint, sint, sint]]:
+    """Yield (start, end, size) of slices with symbolic bounds that some values of their Variables put out of bounds."""
+    for u in sink.toposort(enter_calls=False):
+        if u.op is not Ops.SHRINK or len(u.src) == 1:
+            continue
+        for (start, end), size in zip(u.marg, u.src[0].shape, strict=True):
+            if all(isinstance(x, int) for x in (start, end, size)):
+                continue
+            a, b, n = (x if isinstance(x, int) else x.unbind_all()[0] for x in (start, end, size))
+            if bounds(a)[0] < 0 or bounds(sint_simplify(n - b))[0] < 0 or bounds(sint_simplify(b - a))[0] < 0:
+                yield a, b, n
