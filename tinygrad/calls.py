@@ -30,7 +30,13 @@ class CallMixin(ReadMixin):
         def _is_pending(self) -> bool: ...
 
     def as_param(self, slot: int) -> Self:
-        """Return a placeholder (PARAM ``slot``) of this shape, dtype and device for the graph given to ``call``."""
+        """Return a placeholder (PARAM ``slot``) of this shape, dtype and device for the graph given to ``call``.
+
+        Example:
+            >>> body = Tensor.empty(2).as_param(0) * 10
+            >>> Tensor([1.0, 2.0]).call(fxn=body).tolist()
+            [10.0, 20.0]
+        """
         return self._wrap_uop(self._uop.param_like(slot))
 
     def call(self, *lst: Self, fxn: Self | UOp, grad_fxn: Callable[..., Any] | None = None) -> Self:
@@ -40,6 +46,12 @@ class CallMixin(ReadMixin):
             *lst: Arguments 1, 2, ...; self is argument 0.
             fxn: The graph.
             grad_fxn: ``grad_fxn(grad, call=node)`` returns one gradient (or None) per argument; derived if None.
+
+        Example:
+            >>> a, b = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
+            >>> body = a.as_param(0) * b.as_param(1)
+            >>> a.call(b, fxn=body).tolist()
+            [3.0, 8.0]
         """
         body = fxn._uop
         return self._wrap_uop(body.call(*(t._uop for t in (self, *lst)), grad_fxn=grad_fxn).gettuple(0))
@@ -86,6 +98,14 @@ class CallMixin(ReadMixin):
         Raises:
             AssertionError: ``frame_pos`` is not a bound Variable.
             NotImplementedError: The device has no decoder.
+
+        Example:
+            >>> frame = Variable("frame", 0, 3).bind(1)
+            >>> try:
+            ...     Tensor([0]).decode_hevc_frame(frame, (4, 4), Tensor([0]))
+            ... except NotImplementedError as error:
+            ...     print("no video decoder" in str(error))
+            True
         """
         if not getattr(frame_pos, "is_bound_var", False):
             fault = f"frame_pos is {frame_pos!r}"
@@ -94,7 +114,13 @@ class CallMixin(ReadMixin):
         raise NotImplementedError(error_text("decode_hevc_frame", fault, {"chunk": self}))
 
     def callify(self, *lst: Self) -> Self:
-        """Turn the pending graph of self and ``lst`` into one call node without running it; returns self."""
+        """Turn the pending graph of self and ``lst`` into one call node without running it; returns self.
+
+        Example:
+            >>> x = (Tensor([1, 2]) + 1).callify()
+            >>> x.tolist()
+            [2, 3]
+        """
         tensors = [t for t in (self, *lst) if t._is_pending()]
         roots = UOp.sink(*(t._uop for t in tensors))
         leaves = [u for u in roots.toposort(enter_calls=False) if u.op is Ops.BUFFER]

@@ -59,6 +59,10 @@ class ReadMixin(RandMixin):
         Raises:
             AssertionError: Symbolic shape, or a dtype that Python has no format for (bfloat16, fp8).
             JitError: A JIT is capturing.
+
+        Example:
+            >>> Tensor([1, 2, 3]).data().tolist()
+            [1, 2, 3]
         """
         dtype = strong_dtype(self.dtype)
         if dtype.fmt is None or (dtype is dtypes.float16 and not _PYTHON_HAS_HALF):
@@ -76,6 +80,11 @@ class ReadMixin(RandMixin):
         Raises:
             AssertionError: Symbolic shape.
             JitError: A JIT is capturing.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).numpy()
+            array([[1, 2],
+                   [3, 4]], dtype=int32)
         """
         dtype = strong_dtype(self.dtype)
         source = self.float() if dtype in _HAS_NO_NUMPY_DTYPE else self
@@ -87,6 +96,10 @@ class ReadMixin(RandMixin):
         Raises:
             AssertionError: Symbolic shape.
             JitError: A JIT is capturing.
+
+        Example:
+            >>> (Tensor([[1, 2], [3, 4]]) * 2).tolist()
+            [[2, 4], [6, 8]]
         """
         source = self.float() if self.dtype in _READ_AS_FLOAT32 else self
         if 0 in self.shape:
@@ -100,6 +113,10 @@ class ReadMixin(RandMixin):
         Raises:
             AssertionError: There is not exactly one element, or the shape is symbolic.
             JitError: A JIT is capturing.
+
+        Example:
+            >>> Tensor([1.5, 2.5]).sum().item()
+            4.0
         """
         if not all_int(self.shape) or self.numel() != 1:
             raise AssertionError(error_text("item", f"must have one element, has {shown(self.numel())}",

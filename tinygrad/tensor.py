@@ -144,7 +144,13 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         return _wrap(uop)
 
     def alu(self, op: Ops, *src: Tensor) -> Tensor:
-        """Apply one graph operation to self and ``src``: the entry that all elementwise methods end in."""
+        """Apply one graph operation to self and ``src``: the entry that all elementwise methods end in.
+
+        Example:
+            >>> from tinygrad.uop import Ops
+            >>> Tensor([1, 2]).alu(Ops.ADD, Tensor([10, 20])).tolist()
+            [11, 22]
+        """
         return _wrap(self.uop.alu(op, *[s.uop for s in src]))
 
     def _mop(self, op: Ops, marg: tuple[Any, ...]) -> Tensor:
@@ -158,6 +164,12 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
         Raises:
             AttributeError: No dtype has that name.
+
+        Example:
+            >>> Tensor([1.7, -1.7, 300.0]).cast("int32").tolist()
+            [1, -1, 300]
+            >>> Tensor([300]).cast(dtypes.uint8).tolist()
+            [44]
         """
         kind = to_dtype(dtype)
         return self if self.uop.dtype is kind else _wrap(self.uop.cast(kind))
@@ -167,20 +179,34 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
         Raises:
             DTypeError: A dtype is weak, or the last dim does not divide.
+
+        Example:
+            >>> Tensor([1.0]).bitcast("int32").item() == 0x3F800000
+            True
         """
         kind = to_dtype(dtype)
         return self if self.uop.dtype is kind else _wrap(self.uop.bitcast(kind))
 
     @staticmethod
     def const(b: Any, dtype: DTypeLike | None = None) -> Tensor:
-        """Return a constant without device: a scalar, a bound Variable, or a vector from a tuple of scalars."""
+        """Return a constant without device: a scalar, a bound Variable, or a vector from a tuple of scalars.
+
+        Example:
+            >>> Tensor.const(3.0, "float16").item(), Tensor.const((1, 2)).tolist()
+            (3.0, [1, 2])
+        """
         kind = None if dtype is None else to_dtype(dtype)
         if isinstance(b, tuple):
             return Tensor(list(b), dtype=kind)
         return _wrap(UOp.const(getattr(b, "uop", b), kind))
 
     def const_like(self, b: Any, dtype: DTypeLike | None = None) -> Tensor:
-        """Return a constant of this shape and (unless given) dtype."""
+        """Return a constant of this shape and (unless given) dtype.
+
+        Example:
+            >>> Tensor([1.5, 2.5]).const_like(7).tolist()
+            [7.0, 7.0]
+        """
         return _wrap(self.uop.const_like(b, self.uop.dtype if dtype is None else to_dtype(dtype)))
 
     def ufix(self, x: Any) -> Tensor:
@@ -189,6 +215,10 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         Raises:
             RuntimeError: ``x`` is neither a tensor, a node, a number nor an array.
             TypeError: ``x`` is a list.
+
+        Example:
+            >>> (Tensor([1.5]).ufix(2) * 3).item()
+            6
         """
         if type(x) is Tensor:
             return x
@@ -211,39 +241,81 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Sizes: ints, or symbolic ints."""
+        """Sizes: ints, or symbolic ints.
+
+        Example:
+            >>> Tensor([[1, 2, 3]]).shape
+            (1, 3)
+        """
         return self.uop.shape
 
     @property
     def dtype(self) -> DType:
-        """Element type."""
+        """Element type.
+
+        Example:
+            >>> Tensor([1.5]).dtype
+            dtypes.float
+        """
         return self.uop.dtype
 
     @property
     def device(self) -> str | tuple[str, ...] | None:
-        """Device name; None for constants and ranges, which live nowhere."""
+        """Device name; None for constants and ranges, which live nowhere.
+
+        Example:
+            >>> Tensor([1.5]).device == Device.DEFAULT, Tensor(1.5).device
+            (True, None)
+        """
         return self.uop.device
 
     @property
     def ndim(self) -> int:
-        """Number of dims."""
+        """Number of dims.
+
+        Example:
+            >>> Tensor([[1, 2, 3]]).ndim
+            2
+        """
         return len(self.uop.shape)
 
     @property
     def max_shape(self) -> tuple[int, ...]:
-        """Shape with symbolic sizes replaced by their maximum."""
+        """Shape with symbolic sizes replaced by their maximum.
+
+        Example:
+            >>> n = Variable("n", 1, 10).bind(3)
+            >>> Tensor.empty(10, 2)[:n].max_shape
+            (10, 2)
+        """
         return self.uop.max_shape
 
     def max_numel(self) -> int:
-        """Product of ``max_shape``."""
+        """Product of ``max_shape``.
+
+        Example:
+            >>> n = Variable("n", 1, 10).bind(3)
+            >>> Tensor.empty(10, 2)[:n].max_numel()
+            20
+        """
         return int(prod(self.max_shape))
 
     def numel(self) -> Any:
-        """Number of elements."""
+        """Number of elements.
+
+        Example:
+            >>> Tensor.empty(2, 3).numel()
+            6
+        """
         return prod(self.shape)
 
     def size(self, dim: int | None = None) -> Any:
-        """Return the shape, or the size of one dim."""
+        """Return the shape, or the size of one dim.
+
+        Example:
+            >>> Tensor.empty(2, 3).size(), Tensor.empty(2, 3).size(-1)
+            ((2, 3), 3)
+        """
         return self.shape if dim is None else self.shape[self._resolve_dim(dim, op="size")]
 
     def nbytes(self) -> Any:
@@ -251,12 +323,21 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
         Raises:
             RuntimeError: The dtype is weak.
+
+        Example:
+            >>> Tensor.empty(2, 3, dtype="float16").nbytes()
+            12
         """
         return self.numel() * self.element_size()
 
     @property
     def requires_grad(self) -> bool:
-        """Alias of ``is_param`` for older programs."""
+        """Alias of ``is_param`` for older programs.
+
+        Example:
+            >>> Tensor([1.0], requires_grad=False).requires_grad
+            False
+        """
         return self.is_param
 
     @requires_grad.setter
@@ -264,12 +345,22 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         self.is_param = bool(value)
 
     def is_param_(self, is_param: bool = True) -> Tensor:
-        """Set whether optimizers update this tensor; returns self."""
+        """Set whether optimizers update this tensor; returns self.
+
+        Example:
+            >>> Tensor([1.0]).is_param_(False).is_param
+            False
+        """
         _set_is_param(self, bool(is_param))
         return self
 
     def requires_grad_(self, requires_grad: bool | None = True) -> Tensor:
-        """Alias of ``is_param_`` for older programs."""
+        """Alias of ``is_param_`` for older programs.
+
+        Example:
+            >>> Tensor([1.0]).requires_grad_(False).is_param
+            False
+        """
         return self.is_param_(bool(requires_grad))
 
     # ---- Python's protocols ----------------------------------------------------------------------------------------
@@ -328,6 +419,11 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
             RuntimeError: Tensors on several devices in one kernel, in-place writes that depend on each other in a
                 cycle, a Variable without a value.
             MemoryError: The device has no memory left.
+
+        Example:
+            >>> x = (Tensor([1, 2]) + 1).realize()
+            >>> x.uop.is_realized
+            True
         """
         pending = [t for t in (self, *lst) if t._is_pending()]
         if pending:
@@ -345,6 +441,11 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
         Raises:
             RuntimeError: A dtype is weak.
+
+        Example:
+            >>> linear, variables = (Tensor([1, 2]) + 1).linear_with_vars()
+            >>> len(linear.src), variables
+            (2, {})
         """
         for t in (self, *lst):
             if t.dtype in dtypes.weaks:
@@ -356,6 +457,10 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
         Raises:
             AssertionError: Variables are bound.
+
+        Example:
+            >>> len((Tensor([1, 2]) + 1).schedule_linear().src)
+            2
         """
         linear, var_vals = self.linear_with_vars(*lst)
         if var_vals:
@@ -365,23 +470,47 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
     # ---- storage ---------------------------------------------------------------------------------------------------
 
     def contiguous(self, **kwargs: Any) -> Tensor:
-        """Return the value with contiguous storage of its own; self if it has that already, or can never have it."""
+        """Return the value with contiguous storage of its own; self if it has that already, or can never have it.
+
+        Example:
+            >>> x = Tensor([[1, 2], [3, 4]]).T.contiguous().realize()
+            >>> x.tolist()
+            [[1, 3], [2, 4]]
+        """
         if self.uop.is_virtual or self.uop.has_buffer_identity(after_ok=True) or self.uop.op is Ops.CONTIGUOUS:
             return self
         return _wrap(UOp(Ops.CONTIGUOUS, self.dtype, (self.uop,)))
 
     def contiguous_backward(self) -> Tensor:
-        """Return the same value; the gradient that flows into it gets contiguous storage."""
+        """Return the same value; the gradient that flows into it gets contiguous storage.
+
+        Example:
+            >>> Tensor([1.0, 2.0]).contiguous_backward().tolist()
+            [1.0, 2.0]
+        """
         return _wrap(self.uop.contiguous_backward())
 
     def detach(self) -> Tensor:
-        """Return the same value, cut off from gradients."""
+        """Return the same value, cut off from gradients.
+
+        Example:
+            >>> x = Tensor([3.0])
+            >>> (x * x.detach()).sum().gradient(x)[0].tolist()
+            [3.0]
+        """
         return _wrap(self.uop.detach())
 
     def clone(self, device: Any = None) -> Tensor:
         """Return new storage, on ``device`` if given, with the same value; gradients pass through.
 
         ``grad`` and ``is_param`` are copied.
+
+        Example:
+            >>> x = Tensor([1, 2])
+            >>> y = x.clone()
+            >>> _ = x.assign([3, 4])
+            >>> y.tolist()
+            [1, 2]
         """
         where = canonicalize_device(self.device if device is None else device)
         value = self.to(where).uop
@@ -394,6 +523,10 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
         Raises:
             RuntimeError: The dtype is weak.
+
+        Example:
+            >>> Tensor([1, 2]).to("PYTHON").device
+            'PYTHON'
         """
         where = canonicalize_device(device)
         if self.device is None or self.device == where:
@@ -403,7 +536,12 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         return moved.is_param_(self.is_param)
 
     def to_(self, device: Any) -> Tensor:
-        """Move this tensor (and its ``grad``) to ``device``; returns self."""
+        """Move this tensor (and its ``grad``) to ``device``; returns self.
+
+        Example:
+            >>> Tensor([1, 2]).to_("PYTHON").device
+            'PYTHON'
+        """
         moved = self.to(device)
         if moved is not self:
             self.uop, self.grad = moved.uop, moved.grad
@@ -414,6 +552,10 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
         Raises:
             NotImplementedError: Several different devices.
+
+        Example:
+            >>> Tensor([1, 2]).shard((Device.DEFAULT,)).tolist()
+            [1, 2]
         """
         where = canonicalize_device(devices)
         if isinstance(where, tuple):
@@ -424,11 +566,21 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         return self.to(where)
 
     def shard_(self, devices: Any, axis: int | None = None) -> Tensor:
-        """``shard`` in place; returns self."""
+        """``shard`` in place; returns self.
+
+        Example:
+            >>> Tensor([1, 2]).shard_((Device.DEFAULT,)).tolist()
+            [1, 2]
+        """
         return self.to_(self.shard(devices, axis).device)
 
     def shard_like(self, y: Tensor) -> Tensor:
-        """Place like ``y``."""
+        """Place like ``y``.
+
+        Example:
+            >>> Tensor([1, 2]).shard_like(Tensor([0.0])).tolist()
+            [1, 2]
+        """
         return self.to(y.device)
 
     def replace(self, x: Tensor) -> Tensor:
@@ -436,6 +588,11 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
         Raises:
             AssertionError: The shapes differ.
+
+        Example:
+            >>> x = Tensor([1, 2])
+            >>> x.replace(Tensor([3.5, 4.5])).tolist()
+            [3.5, 4.5]
         """
         if not same_shape(self.shape, x.shape):
             raise AssertionError(error_text("replace", "the shape must stay", {"self": self, "x": x}))
@@ -455,6 +612,14 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         Raises:
             ShapeError: ``x`` does not broadcast.
             RuntimeError: Dtype or device differ.
+
+        Example:
+            >>> x = Tensor([[1, 2], [3, 4]])
+            >>> x.assign(7).tolist()
+            [[7, 7], [7, 7]]
+            >>> _ = x[0].assign([8, 9])
+            >>> x.tolist()
+            [[8, 9], [7, 7]]
         """
         assign(self, x)
         return self
@@ -485,12 +650,24 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
     @staticmethod
     def train(mode: bool = True) -> Context:
-        """Return a context (or decorator) in which TRAINING is on."""
+        """Return a context (or decorator) in which TRAINING is on.
+
+        Example:
+            >>> with Tensor.train():
+            ...     print(Tensor.training)
+            True
+        """
         return Context(TRAINING=int(mode))
 
     @staticmethod
     def no_grad() -> _NoGrad:
-        """Return a context (or decorator) for code that needs no gradients. Nothing has to be switched off here."""
+        """Return a context (or decorator) for code that needs no gradients. Nothing has to be switched off here.
+
+        Example:
+            >>> with Tensor.no_grad():
+            ...     print((Tensor([2.0]) * 3).tolist())
+            [6.0]
+        """
         return _NoGrad()
 
     # ---- memory from outside ---------------------------------------------------------------------------------------
@@ -501,6 +678,12 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
         Raises:
             AssertionError: Several devices.
+
+        Example:
+            >>> import ctypes
+            >>> memory = (ctypes.c_float * 3)(1.0, 2.0, 3.0)
+            >>> Tensor.from_blob(ctypes.addressof(memory), (3,), dtype="float32", device="CPU").tolist()
+            [1.0, 2.0, 3.0]
         """
         where = canonicalize_device(device)
         if not isinstance(where, str):
@@ -511,7 +694,15 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
     @staticmethod
     def from_url(url: str, gunzip: bool = False, **kwargs: Any) -> Tensor:
-        """Download (cached) and return a uint8 tensor over the file; keywords go to the constructor."""
+        """Download (cached) and return a uint8 tensor over the file; keywords go to the constructor.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> path = pathlib.Path(tempfile.mkdtemp(), "file")
+            >>> _ = path.write_bytes(b"abc")
+            >>> Tensor.from_url(str(path)).tolist()
+            [97, 98, 99]
+        """
         from tinygrad.helpers import fetch
 
         return Tensor(fetch(url, gunzip=gunzip), **kwargs)

@@ -29,7 +29,12 @@ class ActivationMixin(UnaryMixin):
     __slots__ = ()
 
     def relu(self) -> Self:
-        """Return max(x, 0); NaN stays, the gradient at 0 is 0."""
+        """Return max(x, 0); NaN stays, the gradient at 0 is 0.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).relu().tolist()
+            [0.0, 2.0]
+        """
         larger = self.maximum(0)
         if not dtypes.is_float(self.dtype):
             return larger
@@ -37,11 +42,21 @@ class ActivationMixin(UnaryMixin):
         return (larger > 0).where(self, larger)
 
     def relu6(self) -> Self:
-        """Return min(max(x, 0), 6)."""
+        """Return min(max(x, 0), 6).
+
+        Example:
+            >>> Tensor([-1.0, 2.0, 9.0]).relu6().tolist()
+            [0.0, 2.0, 6.0]
+        """
         return self._hard_limit(0, 6)
 
     def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
-        """Limit to [min_val, max_val]; the gradient on the bounds is 0."""
+        """Limit to [min_val, max_val]; the gradient on the bounds is 0.
+
+        Example:
+            >>> Tensor([-3.0, 0.5, 3.0]).hardtanh().tolist()
+            [-1.0, 0.5, 1.0]
+        """
         return self._hard_limit(min_val, max_val)
 
     def _hard_limit(self, low: float, high: float) -> Self:
@@ -50,7 +65,12 @@ class ActivationMixin(UnaryMixin):
 
     @float_function(weak=True)
     def sigmoid(self) -> Self:
-        """1 / (1 + exp(-x)). Error: 2.4 ulp."""
+        """1 / (1 + exp(-x)). Error: 2.4 ulp.
+
+        Example:
+            >>> Tensor([0.0, 1.0, -1000.0]).sigmoid().numpy()
+            array([0.5      , 0.7310586, 0.       ], dtype=float32)
+        """
         # exp(x) / (1 + exp(x)) is accurate for all negative x; from 40 on the result is 1 in every dtype.
         power = (self > 40).where(40.0, self).exp()
         value = power / (power + 1)
@@ -58,25 +78,45 @@ class ActivationMixin(UnaryMixin):
 
     @float_function(weak=True)
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
-        """Return x above 0, neg_slope * x below. Error: 1 ulp."""
+        """Return x above 0, neg_slope * x below. Error: 1 ulp.
+
+        Example:
+            >>> Tensor([-2.0, 2.0]).leaky_relu(neg_slope=0.25).tolist()
+            [-0.5, 2.0]
+        """
         return (self > 0).where(self, self * neg_slope)
 
     @float_function()
     def elu(self, alpha: float = 1.0) -> Self:
-        """Return x above 0, alpha * (exp(x) - 1) below. Error: 1.8 ulp."""
+        """Return x above 0, alpha * (exp(x) - 1) below. Error: 1.8 ulp.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).elu().numpy()
+            array([-0.63212055,  2.        ], dtype=float32)
+        """
         below = (self > 0).where(0.0, self).expm1() * alpha
         return (self > 0).where(self, below)._with_gradient(self, (self > 0).where(1.0, below + alpha))
 
     @float_function(weak=True)
     def celu(self, alpha: float = 1.0) -> Self:
-        """Return max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)). Error: 1.8 ulp."""
+        """Return max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)). Error: 1.8 ulp.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).celu(alpha=2.0).numpy()
+            array([-0.78693867,  2.        ], dtype=float32)
+        """
         minus_one = ((self > 0).where(0.0, self) / alpha).expm1()
         value = (self > 0).where(self, minus_one * alpha)
         return value._with_gradient(self, (self > 0).where(1.0, minus_one + 1))
 
     @float_function()
     def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
-        """Return gamma * elu(x, alpha). Error: 4.1 ulp."""
+        """Return gamma * elu(x, alpha). Error: 4.1 ulp.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).selu().numpy()
+            array([-1.1113275,  2.1014   ], dtype=float32)
+        """
         return self.elu(alpha) * gamma
 
     @float_function(weak=True)
@@ -87,6 +127,12 @@ class ActivationMixin(UnaryMixin):
 
         Raises:
             RuntimeError: Another approximation.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).gelu().numpy()
+            array([-0.158808 ,  1.9545978], dtype=float32)
+            >>> Tensor([-1.0, 2.0]).gelu(approximate="none").numpy()
+            array([-0.15865526,  1.9544997 ], dtype=float32)
         """
         if approximate not in {"tanh", "none"}:
             raise RuntimeError(f"gelu: approximate {approximate!r}; expected 'tanh' or 'none'")
@@ -109,12 +155,22 @@ class ActivationMixin(UnaryMixin):
 
     @float_function(weak=True)
     def quick_gelu(self) -> Self:
-        """Return x * sigmoid(1.702 x). Error: 3 + 2 * abs(x) ulp."""
+        """Return x * sigmoid(1.702 x). Error: 3 + 2 * abs(x) ulp.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).quick_gelu().numpy()
+            array([-0.15420423,  1.9356586 ], dtype=float32)
+        """
         return self._times_sigmoid(self * 1.702, self.const_like(1.702))
 
     @float_function(weak=True)
     def swish(self) -> Self:
-        """Return x * sigmoid(x). Error: 3 ulp."""
+        """Return x * sigmoid(x). Error: 3 ulp.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).swish().numpy()
+            array([-0.26894143,  1.761594  ], dtype=float32)
+        """
         return self._times_sigmoid(self, self.const_like(1.0))
 
     def _limited(self) -> Self:
@@ -139,33 +195,58 @@ class ActivationMixin(UnaryMixin):
         return (self < -_FAR).where(-_FAR, self)
 
     def silu(self) -> Self:
-        """Alias of ``swish``."""
+        """Alias of ``swish``.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).silu().numpy()
+            array([-0.26894143,  1.761594  ], dtype=float32)
+        """
         return self.swish()
 
     @float_function(weak=True)
     def hardswish(self) -> Self:
-        """Return x * relu6(x + 3) / 6. Error: 2.6 ulp."""
+        """Return x * relu6(x + 3) / 6. Error: 2.6 ulp.
+
+        Example:
+            >>> Tensor([-4.0, 0.0, 3.0]).hardswish().tolist()
+            [-0.0, 0.0, 3.0]
+        """
         value = (self < -3).where(-3.0, self) * ((self + 3).clamp(0, 6) * (1 / 6))
         inside = self * (1 / 3) + 0.5
         return value._with_gradient(self, (self <= -3).where(0.0, (self < 3).where(inside, 1.0)))
 
     @float_function(weak=True)
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
-        """Return alpha * x + beta, limited to [0, 1]. Error: 1.5 ulp."""
+        """Return alpha * x + beta, limited to [0, 1]. Error: 1.5 ulp.
+
+        Example:
+            >>> Tensor([-4.0, 0.0, 3.0]).hardsigmoid().tolist()
+            [0.0, 0.5, 1.0]
+        """
         # With x + beta / alpha nothing cancels after a rounding.
         line = (self + beta / alpha) * alpha if alpha else self * alpha + beta
         return line._hard_limit(0, 1)
 
     @float_function(weak=True)
     def softplus(self, beta: float = 1.0) -> Self:
-        """Return log(1 + exp(beta x)) / beta. Error: 2.6 ulp, in float64 4.2 ulp."""
+        """Return log(1 + exp(beta x)) / beta. Error: 2.6 ulp, in float64 4.2 ulp.
+
+        Example:
+            >>> Tensor([-1.0, 0.0, 100.0]).softplus().numpy()
+            array([  0.3132617,   0.6931472, 100.       ], dtype=float32)
+        """
         scaled = self * beta
         value = ((scaled.abs() * -1).exp().log1p() + scaled.maximum(0)) / beta
         return value._with_gradient(self, scaled.sigmoid())
 
     @float_function(weak=True)
     def mish(self) -> Self:
-        """Return x * tanh(softplus(x)). Error: 4.3 ulp."""
+        """Return x * tanh(softplus(x)). Error: 4.3 ulp.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).mish().numpy()
+            array([-0.30340147,  1.943959  ], dtype=float32)
+        """
         # For y = exp(x), tanh(log(1 + y)) is n / (n + 2) with n = y * (y + 2). Where y may be a subnormal
         # number, that is 2y / 2, and exp(x + 64) stands for y. Beyond 40 the quotient is 1 in every dtype.
         is_small = self < -_SHIFT
@@ -179,12 +260,22 @@ class ActivationMixin(UnaryMixin):
         return value._with_gradient(self, slope)
 
     def logsigmoid(self) -> Self:
-        """Return log(sigmoid(x)) without overflow. Error: 2.6 ulp, in float64 4.2 ulp."""
+        """Return log(sigmoid(x)) without overflow. Error: 2.6 ulp, in float64 4.2 ulp.
+
+        Example:
+            >>> Tensor([-100.0, 0.0]).logsigmoid().numpy()
+            array([-100.       ,   -0.6931472], dtype=float32)
+        """
         return (self * -1).softplus() * -1
 
     @float_function()
     def softsign(self) -> Self:
-        """Return x / (1 + abs(x)), -1 and 1 at the infinities. Error: 1.5 ulp."""
+        """Return x / (1 + abs(x)), -1 and 1 at the infinities. Error: 1.5 ulp.
+
+        Example:
+            >>> Tensor([-1.0, 3.0]).softsign().tolist()
+            [-0.5, 0.75]
+        """
         # Beyond 2**60 the quotient is 1 in every dtype.
         x = self.clamp(-(2.0**60), 2.0**60)
         divisor = self.abs() + 1

@@ -282,7 +282,12 @@ class ConvMixin(ReduceMixin):
         padding: int | Sequence[int] = 0,
         dtype: DTypeLike | None = None,
     ) -> Self:
-        """Convolve as ``conv2d`` does; there is one layout."""
+        """Convolve as ``conv2d`` does; there is one layout.
+
+        Example:
+            >>> Tensor.ones(1, 1, 3, 3).image_conv2d(Tensor.ones(1, 1, 3, 3)).tolist()
+            [[[[9.0]]]]
+        """
         return self.conv2d(weight, bias, groups, stride, dilation, padding, dtype)
 
     def _with_bias(self, y: Self, bias: Self | None) -> Self:

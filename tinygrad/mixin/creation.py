@@ -53,6 +53,10 @@ class CreationMixin(MovementMixin, DTypeMixin):
         Raises:
             ShapeError: A size is negative.
             RuntimeError: A size is not an int.
+
+        Example:
+            >>> Tensor.empty(2, 3).shape
+            (2, 3)
         """
         sizes = _checked_shape(shape_args(*_split(shape), op="empty"), "empty")
         kind = to_dtype(dtype) if dtype is not None else dtypes.default_float
@@ -76,7 +80,12 @@ class CreationMixin(MovementMixin, DTypeMixin):
 
     @classmethod
     def invalids(cls, *shape: Any, device: Any = None, dtype: DTypeLike | None = None) -> Self:
-        """Return write-only scratch: undefined until something is stored. The dtype is bool unless given."""
+        """Return write-only scratch: undefined until something is stored. The dtype is bool unless given.
+
+        Example:
+            >>> Tensor.invalids(2, dtype="int32").assign([1, 2]).tolist()
+            [1, 2]
+        """
         return cls.empty(*shape, device=device, dtype=dtypes.bool if dtype is None else dtype)
 
     @classmethod
@@ -128,7 +137,12 @@ class CreationMixin(MovementMixin, DTypeMixin):
 
     @classmethod
     def ones(cls, *shape: Any, **kwargs: Any) -> Self:
-        """Return a tensor of ones; keywords as for ``full``."""
+        """Return a tensor of ones; keywords as for ``full``.
+
+        Example:
+            >>> Tensor.ones(2, dtype="int32").tolist()
+            [1, 1]
+        """
         return cls.full(shape_args(*_split(shape), op="ones"), 1.0, **_with_dtype(kwargs))
 
     def full_like(
@@ -143,6 +157,10 @@ class CreationMixin(MovementMixin, DTypeMixin):
 
         Raises:
             RuntimeError: ``device`` is given for a tensor on several devices.
+
+        Example:
+            >>> Tensor([1, 2]).full_like(7).tolist()
+            [7, 7]
         """
         if device is not None and isinstance(self.device, tuple):
             raise RuntimeError(
@@ -155,15 +173,31 @@ class CreationMixin(MovementMixin, DTypeMixin):
         return type(self).full(self.shape, fill_value, kind, where, requires_grad=requires_grad)
 
     def zeros_like(self, **kwargs: Any) -> Self:
-        """Return ``full_like`` with 0."""
+        """Return ``full_like`` with 0.
+
+        Example:
+            >>> Tensor([[1.5, 2.5]]).zeros_like().tolist()
+            [[0.0, 0.0]]
+        """
         return self.full_like(0, **kwargs)
 
     def ones_like(self, **kwargs: Any) -> Self:
-        """Return ``full_like`` with 1."""
+        """Return ``full_like`` with 1.
+
+        Example:
+            >>> Tensor([[1.5, 2.5]]).ones_like().tolist()
+            [[1.0, 1.0]]
+        """
         return self.full_like(1, **kwargs)
 
     def empty_like(self, dtype: DTypeLike | None = None, device: Any = None, requires_grad: bool | None = None) -> Self:
-        """Return an uninitialised tensor of this shape, dtype and device."""
+        """Return an uninitialised tensor of this shape, dtype and device.
+
+        Example:
+            >>> x = Tensor([[1, 2]]).empty_like(dtype="float16")
+            >>> x.shape, x.dtype
+            ((1, 2), dtypes.half)
+        """
         kind = strong_dtype(self.dtype if dtype is None else to_dtype(dtype))
         where = self.device if device is None else device
         return self._storage(self.shape, kind, where)._set_param_flag(requires_grad)
@@ -276,6 +310,10 @@ class CreationMixin(MovementMixin, DTypeMixin):
 
         Raises:
             ShapeError: A size is negative.
+
+        Example:
+            >>> Tensor.eye(2, 3).tolist()
+            [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
         """
         from tinygrad.uop.ops import UOp
 

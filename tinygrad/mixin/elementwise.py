@@ -27,7 +27,12 @@ class ElementwiseMixin(ActivationMixin):
         def all(self) -> Self: ...  # noqa: D102
 
     def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
-        """Whether abs(self - other) <= atol + rtol * abs(other); equal infinities are close, NaN by ``equal_nan``."""
+        """Whether abs(self - other) <= atol + rtol * abs(other); equal infinities are close, NaN by ``equal_nan``.
+
+        Example:
+            >>> Tensor([1.0, 2.0]).isclose(Tensor([1.0000001, 2.1])).tolist()
+            [True, False]
+        """
         lhs, rhs = self._operands(other, op="isclose")
         close = (lhs - rhs).abs() <= rhs.abs() * rtol + atol
         finite = lhs.isfinite() & rhs.isfinite()
@@ -35,15 +40,30 @@ class ElementwiseMixin(ActivationMixin):
         return finite.where(close, lhs.eq(rhs)) | nan
 
     def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
-        """0-d bool: whether all elements are close (see ``isclose``)."""
+        """0-d bool: whether all elements are close (see ``isclose``).
+
+        Example:
+            >>> Tensor([1.0, 2.0]).allclose(Tensor([1.0000001, 2.0])).item()
+            True
+        """
         return self.isclose(other, rtol, atol, equal_nan).all()
 
     def masked_fill(self, mask: Self, value: Any) -> Self:
-        """Return ``value`` where ``mask`` is True, else self."""
+        """Return ``value`` where ``mask`` is True, else self.
+
+        Example:
+            >>> Tensor([1, 2, 3]).masked_fill(Tensor([True, False, True]), 0).tolist()
+            [0, 2, 0]
+        """
         return mask.where(value, self)
 
     def copysign(self, other: Any) -> Self:
-        """Return the magnitude of self with the sign of ``other`` (that of -0.0 is negative)."""
+        """Return the magnitude of self with the sign of ``other`` (that of -0.0 is negative).
+
+        Example:
+            >>> Tensor([1.0, -2.0]).copysign(-1.0).tolist()
+            [-1.0, -2.0]
+        """
         magnitude, source = self._operands(other, op="copysign")
         magnitude = magnitude.abs()
         return source._signbit().where(magnitude * -1, magnitude)
@@ -57,7 +77,12 @@ class ElementwiseMixin(ActivationMixin):
         return self < 0
 
     def logaddexp(self, other: Any) -> Self:
-        """Return log(exp(self) + exp(other)) without overflow. Error: 4 ulp of the largest of the three numbers."""
+        """Return log(exp(self) + exp(other)) without overflow. Error: 4 ulp of the largest of the three numbers.
+
+        Example:
+            >>> Tensor([0.0, 1000.0]).logaddexp(0.0).numpy()
+            array([6.931472e-01, 1.000000e+03], dtype=float32)
+        """
         x, y = self._operands(other, op="logaddexp")
         if not dtypes.is_float(x.dtype):
             floating = least_upper_float(x.dtype)
@@ -68,7 +93,12 @@ class ElementwiseMixin(ActivationMixin):
         return value._with_gradient(x, distance.sigmoid(), y, (distance * -1).sigmoid())
 
     def lerp(self, end: Any, weight: Any) -> Self:
-        """Return self + (end - self) * weight; uint8 with a tensor as weight is computed in 7-bit fixed point."""
+        """Return self + (end - self) * weight; uint8 with a tensor as weight is computed in 7-bit fixed point.
+
+        Example:
+            >>> Tensor([0.0, 10.0]).lerp(Tensor([8.0, 20.0]), 0.25).tolist()
+            [2.0, 12.5]
+        """
         target = self.ufix(end)
         if self.dtype is dtypes.uint8 and hasattr(weight, "dtype"):
             w = self.ufix(weight * 128 + 0.5).cast(dtypes.int32)
@@ -78,18 +108,33 @@ class ElementwiseMixin(ActivationMixin):
         return self + step
 
     def threefry(self, seed: Self) -> Self:
-        """Return the Threefry-2x32-20 block of this uint64 (low word first) keyed by ``seed``."""
+        """Return the Threefry-2x32-20 block of this uint64 (low word first) keyed by ``seed``.
+
+        Example:
+            >>> Tensor([0], dtype="uint64").threefry(Tensor([0], dtype="uint64")).tolist()
+            [11077253088097075545]
+        """
         return self.alu(Ops.THREEFRY, seed)
 
     def usum(self, *uops: Self) -> Self:
-        """Return the sum (logical or for bool) of self and others."""
+        """Return the sum (logical or for bool) of self and others.
+
+        Example:
+            >>> Tensor([1, 2]).usum(Tensor([10, 20]), Tensor([100, 200])).tolist()
+            [111, 222]
+        """
         total = self
         for x in uops:
             total = total + x
         return total
 
     def uprod(self, *uops: Self) -> Self:
-        """Return the product (logical and for bool) of self and others."""
+        """Return the product (logical and for bool) of self and others.
+
+        Example:
+            >>> Tensor([1, 2]).uprod(Tensor([3, 4]), Tensor([5, 6])).tolist()
+            [15, 48]
+        """
         product = self
         for x in uops:
             product = product * x

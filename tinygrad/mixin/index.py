@@ -403,6 +403,10 @@ class IndexMixin(MaskMixin):
         Raises:
             RuntimeError: Another ``reduce``; dtypes or devices differ.
             ShapeError: Ranks or sizes do not fit.
+
+        Example:
+            >>> Tensor([1, 1, 1]).scatter_reduce(0, Tensor([0, 0, 2]), Tensor([2, 3, 4]), "sum").tolist()
+            [6, 1, 5]
         """
         if reduce not in {"sum", "prod", "mean", "amax", "amin"}:
             raise RuntimeError(f"scatter_reduce: reduce={reduce!r}; expected sum, prod, mean, amax or amin")

@@ -104,6 +104,12 @@ class LinalgMixin(_Base):
 
         Raises:
             ShapeError: Fewer than two dims.
+
+        Example:
+            >>> x = Tensor([[3.0, 0.0], [0.0, 4.0]])
+            >>> x.newton_schulz(steps=8, params=(1.5, -0.5)).numpy().round(3)
+            array([[1., 0.],
+                   [0., 1.]], dtype=float32)
         """
         if self.ndim < 2:
             raise CompositeShapeError(

@@ -165,6 +165,10 @@ class LossMixin(ReduceMixin):
             weight: One weight per class, or None; ``mean`` divides by the sum of the weights that count.
             ignore_index: Examples with this id do not count.
             reduction: ``mean``, ``sum`` or ``none``.
+
+        Example:
+            >>> Tensor([[0.5, 0.5], [0.25, 0.75]]).log().nll_loss(Tensor([0, 1])).numpy()
+            array(0.49041462, dtype=float32)
         """
         if reduction not in _REDUCTIONS:
             raise ValueError(f"reduction {reduction!r}; expected one of {', '.join(map(repr, _REDUCTIONS))}")
@@ -180,7 +184,12 @@ class LossMixin(ReduceMixin):
         return weighted.sum() / scale.sum() if reduction == "mean" else weighted._do_reduction(reduction)
 
     def binary_crossentropy(self, Y: Self, reduction: ReductionStr = "mean") -> Self:
-        """Return the binary cross-entropy of probabilities; each logarithm is at least -100, as in torch."""
+        """Return the binary cross-entropy of probabilities; each logarithm is at least -100, as in torch.
+
+        Example:
+            >>> Tensor([0.5, 0.75]).binary_crossentropy(Tensor([1.0, 1.0])).numpy()
+            array(0.49041462, dtype=float32)
+        """
         Y = Y if dtypes.is_float(Y.dtype) else Y.cast(self.dtype)
         log_p, log_q = self.log().maximum(-100.0), (1 - self).log().maximum(-100.0)
         return (-Y * log_p - (1 - Y) * log_q)._do_reduction(reduction)
@@ -194,6 +203,10 @@ class LossMixin(ReduceMixin):
             Y: Targets in [0, 1], same shape as ``self``.
             reduction: ``mean``, ``sum`` or ``none``.
             pos_weight: Factor of the positive term, broadcast to ``self``, or None.
+
+        Example:
+            >>> Tensor([0.0, 100.0]).binary_crossentropy_logits(Tensor([1.0, 1.0])).numpy()
+            array(0.3465736, dtype=float32)
         """
         Y = Y if dtypes.is_float(Y.dtype) else Y.cast(self.dtype)
         positive, negative = self.logsigmoid(), (-self).logsigmoid()

@@ -101,6 +101,10 @@ class MaskMixin(ReduceMixin):
         Args:
             size: Number of rows; None counts, which realizes the tensor.
             fill_value: Fills rows beyond the count.
+
+        Example:
+            >>> Tensor([[0, 1], [2, 0]]).nonzero().tolist()
+            [[0, 1], [1, 0]]
         """
         if self.ndim == 0:
             return self.reshape(1).nonzero(size, fill_value).shrink([None, (0, 0)])

@@ -78,7 +78,12 @@ class MovementMixin(Hooks):
         return tuple(size if i == holes[0] else s for i, s in enumerate(shape))
 
     def view(self, shape: Any, *args: Any) -> Self:
-        """Alias of ``reshape``."""
+        """Alias of ``reshape``.
+
+        Example:
+            >>> Tensor.arange(6).view(2, 3).tolist()
+            [[0, 1, 2], [3, 4, 5]]
+        """
         return self.reshape(shape, *args)
 
     def expand(self, shape: Any, *args: Any) -> Self:
@@ -123,6 +128,10 @@ class MovementMixin(Hooks):
         Raises:
             RuntimeError: ``order`` is not a permutation of the dims.
             ShapeError: A dim is out of range.
+
+        Example:
+            >>> Tensor.empty(2, 3, 4).permute(2, 0, 1).shape
+            (4, 2, 3)
         """
         axes = tuple(self._resolve_dim(x, op="permute") for x in dim_args(order, args, "permute"))
         if sorted(axes) != list(range(self.ndim)):
@@ -138,6 +147,10 @@ class MovementMixin(Hooks):
             AssertionError: An axis is a bool.
             RuntimeError: An axis is given twice.
             ShapeError: An axis is out of range.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).flip(1).tolist()
+            [[2, 1], [4, 3]]
         """
         given = dim_args(axis if dims is None else dims, args, "flip")
         if any(isinstance(x, bool) for x in given):
@@ -153,6 +166,10 @@ class MovementMixin(Hooks):
 
         Raises:
             ShapeError: The number of pairs is not ndim, or bounds lie outside the shape.
+
+        Example:
+            >>> Tensor([[1, 2, 3], [4, 5, 6]]).shrink(((0, 1), (1, 3))).tolist()
+            [[2, 3]]
         """
         if len(arg) != self.ndim:
             raise self._movement_error("shrink", f"{len(arg)} pairs for {self.ndim} dims", "one pair (or None) per dim")
@@ -170,7 +187,12 @@ class MovementMixin(Hooks):
         return self._mop(Ops.SHRINK, pairs)
 
     def shrink_to(self, shape: Any, *args: Any) -> Self:
-        """Keep [0, n) of every axis; None keeps all of it."""
+        """Keep [0, n) of every axis; None keeps all of it.
+
+        Example:
+            >>> Tensor([[1, 2, 3], [4, 5, 6]]).shrink_to(None, 2).tolist()
+            [[1, 2], [4, 5]]
+        """
         return self.shrink([None if n is None else (0, n) for n in shape_args(shape, args, "shrink_to")])
 
     # ---- padding ----------------------------------------------------------------------------------------------------
@@ -203,6 +225,10 @@ class MovementMixin(Hooks):
 
         Raises:
             ShapeError: Wrong number of sizes, or a size that is smaller than the present one.
+
+        Example:
+            >>> Tensor([[1, 2]]).pad_to(2, 3).tolist()
+            [[1, 2, 0], [0, 0, 0]]
         """
         from tinygrad.mixin.padding import pad_constant
 
@@ -222,11 +248,21 @@ class MovementMixin(Hooks):
 
     @property
     def T(self) -> Self:  # noqa: N802  as numpy and torch
-        """The tensor with its dims 0 and 1 swapped."""
+        """The tensor with its dims 0 and 1 swapped.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).T.tolist()
+            [[1, 3], [2, 4]]
+        """
         return self.transpose()
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
-        """Swap two dims."""
+        """Swap two dims.
+
+        Example:
+            >>> Tensor.empty(2, 3, 4).transpose(0, 2).shape
+            (4, 3, 2)
+        """
         dim0, dim1 = self._resolve_dim(dim0, op="transpose"), self._resolve_dim(dim1, op="transpose")
         order = list(range(self.ndim))
         if not order:
@@ -235,7 +271,12 @@ class MovementMixin(Hooks):
         return self.permute(order)
 
     def squeeze(self, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None) -> Self:
-        """Drop dims of size 1: all, or the given ones if their size is 1. ``axis`` is another name of ``dim``."""
+        """Drop dims of size 1: all, or the given ones if their size is 1. ``axis`` is another name of ``dim``.
+
+        Example:
+            >>> Tensor.empty(1, 3, 1).squeeze().shape, Tensor.empty(1, 3, 1).squeeze(0).shape
+            ((3,), (3, 1))
+        """
         dim = dim if axis is None else axis
         if dim is None:
             return self.reshape(tuple(s for s in self.shape if not same_size(s, 1)))
@@ -246,17 +287,32 @@ class MovementMixin(Hooks):
         return self.reshape(tuple(s for i, s in enumerate(self.shape) if i not in dims or not same_size(s, 1)))
 
     def unsqueeze(self, dim: int = 0, *, axis: int | None = None) -> Self:
-        """Insert a dim of size 1. ``axis`` is another name of ``dim``."""
+        """Insert a dim of size 1. ``axis`` is another name of ``dim``.
+
+        Example:
+            >>> Tensor.empty(3, 4).unsqueeze(1).shape
+            (3, 1, 4)
+        """
         dim = self._resolve_dim(dim if axis is None else axis, extra=True, op="unsqueeze")
         return self.reshape((*self.shape[:dim], 1, *self.shape[dim:]))
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """Merge dims ``start_dim`` to ``end_dim``, both included."""
+        """Merge dims ``start_dim`` to ``end_dim``, both included.
+
+        Example:
+            >>> Tensor.empty(2, 3, 4).flatten(1).shape
+            (2, 12)
+        """
         start, end = self._resolve_dim(start_dim, op="flatten"), self._resolve_dim(end_dim, op="flatten")
         return self.reshape((*self.shape[:start], prod(self.shape[start : end + 1]), *self.shape[end + 1 :]))
 
     def unflatten(self, dim: int, sizes: Sequence[int]) -> Self:
-        """Split one dim into ``sizes``; one of them may be -1."""
+        """Split one dim into ``sizes``; one of them may be -1.
+
+        Example:
+            >>> Tensor.empty(2, 12).unflatten(1, (3, -1)).shape
+            (2, 3, 4)
+        """
         dim = self._resolve_dim(dim, op="unflatten")
         inferred = tuple(sizes)
         if any(type(s) is int and s == -1 for s in inferred):
@@ -273,6 +329,10 @@ class MovementMixin(Hooks):
 
         Raises:
             AssertionError: The pattern is malformed, or names or sizes do not fit.
+
+        Example:
+            >>> Tensor.empty(2, 12, 3).rearrange("b (h w) c -> b c h w", h=4).shape
+            (2, 3, 4, 3)
         """
         from tinygrad.mixin.rearrange import rearrange
 
@@ -285,6 +345,12 @@ class MovementMixin(Hooks):
 
         Raises:
             AssertionError: The sizes do not sum to the dim, or it is symbolic.
+
+        Example:
+            >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).split(2)]
+            [[1, 2], [3, 4], [5]]
+            >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).split([1, 4])]
+            [[1], [2, 3, 4, 5]]
         """
         dim = self._resolve_dim(dim if axis is None else axis, op="split")
         total = self.shape[dim]
@@ -306,6 +372,10 @@ class MovementMixin(Hooks):
 
         Raises:
             AssertionError: ``chunks`` is not positive, or the dim is symbolic.
+
+        Example:
+            >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).chunk(2)]
+            [[1, 2, 3], [4, 5]]
         """
         dim = self._resolve_dim(dim if axis is None else axis, op="chunk")
         if not isinstance(self.shape[dim], int) or chunks <= 0:
@@ -319,6 +389,10 @@ class MovementMixin(Hooks):
 
         Raises:
             RuntimeError: ``indexing`` is neither ``ij`` nor ``xy``.
+
+        Example:
+            >>> [t.tolist() for t in Tensor([1, 2]).meshgrid(Tensor([3, 4]))]
+            [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
         """
         if indexing not in {"ij", "xy"}:
             raise RuntimeError(f"meshgrid: indexing {indexing!r}; expected 'ij' or 'xy'")
@@ -342,6 +416,10 @@ class MovementMixin(Hooks):
 
         Raises:
             ShapeError: Fewer repeats than dims.
+
+        Example:
+            >>> Tensor([[1, 2]]).repeat(2, 2).tolist()
+            [[1, 2, 1, 2], [1, 2, 1, 2]]
         """
         counts = shape_args(repeats, args, "repeat")
         if len(counts) < self.ndim:
@@ -352,7 +430,12 @@ class MovementMixin(Hooks):
         return self.reshape(paired).expand(expanded).reshape([r * s for r, s in zip(counts, shape, strict=True)])
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
-        """Repeat every element ``repeats`` times along ``dim`` (of the flattened tensor if None)."""
+        """Repeat every element ``repeats`` times along ``dim`` (of the flattened tensor if None).
+
+        Example:
+            >>> Tensor([1, 2]).repeat_interleave(2).tolist()
+            [1, 1, 2, 2]
+        """
         x, dim = (self.flatten(), 0) if dim is None else (self, self._resolve_dim(dim, op="repeat_interleave"))
         shape = x.shape
         wide = x.reshape((*shape[: dim + 1], 1, *shape[dim + 1 :])).expand((
@@ -373,6 +456,10 @@ class MovementMixin(Hooks):
 
         Raises:
             RuntimeError: The numbers of shifts and dims differ.
+
+        Example:
+            >>> Tensor([1, 2, 3]).roll(1).tolist()
+            [3, 1, 2]
         """
         dims = dims if axis is None else axis
         if dims is None:
@@ -397,6 +484,10 @@ class MovementMixin(Hooks):
 
         Raises:
             ShapeError: Not 1-d.
+
+        Example:
+            >>> Tensor([1, 2]).diag().tolist()
+            [[1, 0], [0, 2]]
         """
         if self.ndim != 1:
             raise self._movement_error(
@@ -411,6 +502,10 @@ class MovementMixin(Hooks):
 
         Raises:
             RuntimeError: Both dims are the same.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
+            [1, 4]
         """
         rows, cols = self._resolve_dim(dim1, op="diagonal"), self._resolve_dim(dim2, op="diagonal")
         if rows == cols:
@@ -435,6 +530,10 @@ class MovementMixin(Hooks):
 
         Raises:
             RuntimeError: ``size`` is negative or larger than the dim, or ``step`` is not positive.
+
+        Example:
+            >>> Tensor([1, 2, 3, 4]).unfold(0, 2, 1).tolist()
+            [[1, 2], [2, 3], [3, 4]]
         """
         dim = self._resolve_dim(dim, op="unfold")
         total = self.shape[dim] if self.ndim else 1

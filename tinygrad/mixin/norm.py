@@ -67,6 +67,11 @@ class NormMixin(ReduceMixin):
             invstd: One value per channel (1/sqrt(var + eps)), or anything that broadcasts to x.
             axis: The channel axis, or several.
 
+        Example:
+            >>> x = Tensor([[1.0, 10.0], [3.0, 30.0]])
+            >>> x.batchnorm(None, None, mean=Tensor([2.0, 20.0]), invstd=Tensor([1.0, 0.1])).tolist()
+            [[-1.0, -1.0], [1.0, 1.0]]
+
         Source: Ioffe and Szegedy, "Batch Normalization", 2015, arXiv:1502.03167.
         """
         axes = tuple(self._resolve_dim(a, op="batchnorm") for a in (axis if isinstance(axis, tuple) else (axis,)))
@@ -83,6 +88,14 @@ class NormMixin(ReduceMixin):
 
         Raises:
             ValueError: ``p`` is outside [0, 1].
+
+        Example:
+            >>> Tensor.manual_seed(0)
+            >>> with Context(TRAINING=1):
+            ...     print(Tensor.ones(6).dropout(0.5).tolist())
+            [0.0, 2.0, 2.0, 2.0, 0.0, 0.0]
+            >>> Tensor.ones(2).dropout(0.5).tolist()
+            [1.0, 1.0]
 
         Source: Srivastava et al., "Dropout", 2014, jmlr.org/papers/v15/srivastava14a.html.
         """
@@ -123,6 +136,13 @@ class NormMixin(ReduceMixin):
         Raises:
             RuntimeError: ``attn_mask`` together with ``is_causal``.
             ShapeError: Shapes do not fit.
+
+        Example:
+            >>> q, k, v = Tensor.zeros(1, 2, 4), Tensor.zeros(1, 2, 4), Tensor([[[1.0], [3.0]]])
+            >>> q.scaled_dot_product_attention(k, v).tolist()
+            [[[2.0], [2.0]]]
+            >>> q.scaled_dot_product_attention(k, v, is_causal=True).tolist()
+            [[[1.0], [2.0]]]
 
         Source: Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762.
         """

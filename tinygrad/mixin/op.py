@@ -69,11 +69,21 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         return self._wrap_uop(product.cast(result))
 
     def matmul(self, x: Self, reverse: bool = False, dtype: DTypeLike | None = None) -> Self:
-        """Return ``self.dot(x)``, or ``x.dot(self)`` with ``reverse``; also written ``@``."""
+        """Return ``self.dot(x)``, or ``x.dot(self)`` with ``reverse``; also written ``@``.
+
+        Example:
+            >>> (Tensor([[1, 2], [3, 4]]) @ Tensor([1, 1])).tolist()
+            [3, 7]
+        """
         return self.ufix(x).dot(self, dtype=dtype) if reverse else self.dot(x, dtype=dtype)
 
     def image_dot(self, w: Self, dtype: DTypeLike | None = None) -> Self:
-        """Return ``dot``; there is one layout."""
+        """Return ``dot``; there is one layout.
+
+        Example:
+            >>> Tensor([[1.0, 2.0]]).image_dot(Tensor([[3.0], [4.0]])).tolist()
+            [[11.0]]
+        """
         return self.dot(w, dtype=dtype)
 
     def linear(self, weight: Self, bias: Self | None = None, dtype: DTypeLike | None = None) -> Self:
@@ -83,6 +93,11 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
             weight: Shape (in, out), or (in,).
             bias: Broadcast to the result, or None.
             dtype: Operands are cast to it first.
+
+        Example:
+            >>> weight = Tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+            >>> Tensor([[1.0, 2.0]]).linear(weight, Tensor([10.0, 20.0, 30.0])).tolist()
+            [[11.0, 22.0, 33.0]]
         """
         if dtype is not None:
             lowered = to_dtype(dtype)
@@ -119,7 +134,12 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         return wrapped
 
     def sequential(self, ll: Sequence[Callable[[Self], Self]]) -> Self:
-        """Apply the callables of the list one after the other."""
+        """Apply the callables of the list one after the other.
+
+        Example:
+            >>> Tensor([-1.0, 2.0]).sequential([Tensor.relu, lambda x: x * 10]).tolist()
+            [0.0, 20.0]
+        """
         value = self
         for function in ll:
             value = function(value)
@@ -197,11 +217,21 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         return type(self).arange(cols) < last
 
     def triu(self, diagonal: Any = 0) -> Self:
-        """Return the upper triangle, from ``diagonal`` places right of the main diagonal on; 0 elsewhere."""
+        """Return the upper triangle, from ``diagonal`` places right of the main diagonal on; 0 elsewhere.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).triu().tolist()
+            [[1, 2], [0, 4]]
+        """
         return self._column_below("triu", diagonal).where(0, self).cast(self.dtype)
 
     def tril(self, diagonal: Any = 0) -> Self:
-        """Return the lower triangle, up to ``diagonal`` places right of the main diagonal; 0 elsewhere."""
+        """Return the lower triangle, up to ``diagonal`` places right of the main diagonal; 0 elsewhere.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).tril(-1).tolist()
+            [[0, 0], [3, 0]]
+        """
         return self._column_below("tril", diagonal + 1).where(self, 0).cast(self.dtype)
 
     # ---- softmax ---------------------------------------------------------------------------------------------------
@@ -230,14 +260,24 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         return e / (e.sum(axis=axis, keepdim=True) if self.ndim else e)
 
     def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None, *, dim: int | None = None) -> Self:
-        """Return the logarithm of ``softmax``, computed directly."""
+        """Return the logarithm of ``softmax``, computed directly.
+
+        Example:
+            >>> Tensor([0.0, 0.0, 1000.0]).log_softmax().tolist()
+            [-1000.0, -1000.0, 0.0]
+        """
         axis = axis if dim is None else dim
         shifted = self._shifted(axis, dtype)
         e = shifted.exp()
         return shifted - (e.sum(axis=axis, keepdim=True) if self.ndim else e).log()
 
     def softmin(self, axis: int = -1, dtype: DTypeLike | None = None, *, dim: int | None = None) -> Self:
-        """Return ``softmax(-x)``."""
+        """Return ``softmax(-x)``.
+
+        Example:
+            >>> Tensor([0.0, 1.0]).softmin().numpy()
+            array([0.7310586 , 0.26894143], dtype=float32)
+        """
         return self.neg().softmax(axis if dim is None else dim, dtype)
 
 

@@ -82,18 +82,35 @@ class OperatorMixin(CreationMixin):
     # ---- arithmetic ------------------------------------------------------------------------------------------------
 
     def add(self, x: Any, reverse: bool = False) -> Self:
-        """Sum; also ``+``."""
+        """Sum; also ``+``.
+
+        Example:
+            >>> Tensor([1, 2]).add(10).tolist()
+            [11, 12]
+        """
         return self._binop(Ops.ADD, x, reverse)
 
     def sub(self, x: Any, reverse: bool = False) -> Self:
-        """Difference; also ``-``."""
+        """Difference; also ``-``.
+
+        Example:
+            >>> Tensor([1, 2]).sub(10).tolist()
+            [-9, -8]
+            >>> (10 - Tensor([1, 2])).tolist()
+            [9, 8]
+        """
         if isinstance(x, (int, float)) and not reverse:
             return self.add(-x)
         lhs, rhs = self._operands(x, reverse, "sub")
         return lhs + rhs * -1
 
     def mul(self, x: Any, reverse: bool = False) -> Self:
-        """Product; also ``*``."""
+        """Product; also ``*``.
+
+        Example:
+            >>> Tensor([1, 2]).mul(Tensor([3, 4])).tolist()
+            [3, 8]
+        """
         return self._binop(Ops.MUL, x, reverse)
 
     def div(self, x: Any, reverse: bool = False, rounding_mode: str | None = None) -> Self:
@@ -106,6 +123,14 @@ class OperatorMixin(CreationMixin):
 
         Raises:
             RuntimeError: Another rounding mode.
+
+        Example:
+            >>> Tensor([7, -7]).div(2).tolist()
+            [3.5, -3.5]
+            >>> Tensor([7, -7]).div(2, rounding_mode="trunc").tolist()
+            [3, -3]
+            >>> (Tensor([7, -7]) // 2).tolist()
+            [3, -4]
         """
         if rounding_mode not in {None, "trunc", "floor"}:
             raise RuntimeError(f"div: rounding_mode {rounding_mode!r}; expected None, 'trunc' or 'floor'")
@@ -126,6 +151,10 @@ class OperatorMixin(CreationMixin):
         """Remainder with the sign of the divisor, as Python; also ``%``.
 
         On floats, the rounding of the quotient counts: beyond 2**24 (float32) the remainder has no right digit.
+
+        Example:
+            >>> Tensor([7, -7]).mod(3).tolist()
+            [1, 2]
         """
         lhs, rhs = self._operands(x, reverse, "mod")
         if not dtypes.is_float(lhs.dtype):
@@ -134,7 +163,12 @@ class OperatorMixin(CreationMixin):
         return (rest.ne(0) & (rest < 0).ne(rhs < 0)).where(rest + rhs, rest)
 
     def fmod(self, x: Any) -> Self:
-        """Remainder with the sign of the dividend, as C. On floats, the rounding of the quotient counts."""
+        """Remainder with the sign of the dividend, as C. On floats, the rounding of the quotient counts.
+
+        Example:
+            >>> Tensor([7, -7]).fmod(3).tolist()
+            [1, -1]
+        """
         lhs, rhs = self._operands(x, op="fmod")
         if not dtypes.is_float(lhs.dtype):
             return lhs._integer().alu(Ops.CMOD, rhs._integer())
@@ -157,6 +191,12 @@ class OperatorMixin(CreationMixin):
 
         Raises:
             RuntimeError: An integer base with a negative integer constant as exponent.
+
+        Example:
+            >>> Tensor([2, 3]).pow(2).tolist()
+            [4, 9]
+            >>> (2 ** Tensor([3.0, -1.0])).tolist()
+            [8.0, 0.5]
         """
         if isinstance(x, (int, float)) and not reverse:
             return self._pow_const(x)
@@ -213,11 +253,21 @@ class OperatorMixin(CreationMixin):
         return (exponent < 0).where((wide * wide).eq(1).where(sign, 0), result)
 
     def maximum(self, x: Any) -> Self:
-        """Larger of the two; NaN if one is NaN. The gradient of ties is split in halves."""
+        """Larger of the two; NaN if one is NaN. The gradient of ties is split in halves.
+
+        Example:
+            >>> Tensor([1, 5]).maximum(3).tolist()
+            [3, 5]
+        """
         return self._binop(Ops.MAX, x)
 
     def minimum(self, x: Any) -> Self:
-        """Smaller of the two; NaN if one is NaN. The gradient of ties is split in halves."""
+        """Smaller of the two; NaN if one is NaN. The gradient of ties is split in halves.
+
+        Example:
+            >>> Tensor([1, 5]).minimum(3).tolist()
+            [1, 3]
+        """
         lhs, rhs = self._operands(x, op="minimum")
         return lhs._mirrored().maximum(rhs._mirrored())._mirrored()
 
@@ -235,19 +285,39 @@ class OperatorMixin(CreationMixin):
         return lhs.alu(op, rhs)
 
     def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
-        """Bits set in both (logical and for bool); also ``&``."""
+        """Bits set in both (logical and for bool); also ``&``.
+
+        Example:
+            >>> Tensor([12, 10]).bitwise_and(6).tolist()
+            [4, 2]
+        """
         return self._bitop(Ops.AND, x, reverse)
 
     def bitwise_or(self, x: Any, reverse: bool = False) -> Self:
-        """Bits set in one of the two (logical or for bool); also ``|``."""
+        """Bits set in one of the two (logical or for bool); also ``|``.
+
+        Example:
+            >>> Tensor([12, 10]).bitwise_or(6).tolist()
+            [14, 14]
+        """
         return self._bitop(Ops.OR, x, reverse)
 
     def bitwise_xor(self, x: Any, reverse: bool = False) -> Self:
-        """Bits set in exactly one of the two; also ``^``."""
+        """Bits set in exactly one of the two; also ``^``.
+
+        Example:
+            >>> Tensor([12, 10]).bitwise_xor(6).tolist()
+            [10, 12]
+        """
         return self._bitop(Ops.XOR, x, reverse)
 
     def bitwise_not(self) -> Self:
-        """All bits inverted (logical not for bool); also ``~``."""
+        """All bits inverted (logical not for bool); also ``~``.
+
+        Example:
+            >>> Tensor([0, 5]).bitwise_not().tolist()
+            [-1, -6]
+        """
         if dtypes.is_float(self.dtype):
             raise DTypeError(
                 error_text("bitwise_not", f"the operand must be int or bool, got {self.dtype}", {"tensor": self})
@@ -273,6 +343,10 @@ class OperatorMixin(CreationMixin):
 
         Raises:
             DTypeError: An operand is not an int.
+
+        Example:
+            >>> Tensor([1, 3]).lshift(2).tolist()
+            [4, 12]
         """
         return self._shift(Ops.SHL, x, reverse)
 
@@ -281,17 +355,31 @@ class OperatorMixin(CreationMixin):
 
         Raises:
             DTypeError: An operand is not an int.
+
+        Example:
+            >>> Tensor([8, -8]).rshift(2).tolist()
+            [2, -2]
         """
         return self._shift(Ops.SHR, x, reverse)
 
     # ---- comparisons: IEEE, so an ordered comparison with NaN is False ---------------------------------------------
 
     def eq(self, x: Any) -> Self:
-        """Whether equal, as bool."""
+        """Whether equal, as bool.
+
+        Example:
+            >>> Tensor([1, 2]).eq(Tensor([1, 3])).tolist()
+            [True, False]
+        """
         return self._binop(Ops.CMPEQ, x)
 
     def ne(self, x: Any) -> Self:
-        """Whether different, as bool."""
+        """Whether different, as bool.
+
+        Example:
+            >>> Tensor([1, 2]).ne(Tensor([1, 3])).tolist()
+            [False, True]
+        """
         return self._binop(Ops.CMPNE, x)
 
     def _less_or_equal(self, x: Any, reverse: bool) -> Self:
@@ -322,6 +410,10 @@ class OperatorMixin(CreationMixin):
 
         Raises:
             DTypeError: The condition is not bool.
+
+        Example:
+            >>> Tensor([True, False]).where(1, Tensor([8, 9])).tolist()
+            [1, 9]
         """
         if self.dtype is not dtypes.bool:
             raise DTypeError(error_text("where", f"the condition must be bool, got {self.dtype}", {"condition": self},
@@ -338,6 +430,10 @@ class OperatorMixin(CreationMixin):
 
         Raises:
             RuntimeError: Neither limit is given.
+
+        Example:
+            >>> Tensor([-2, 0, 5]).clamp(-1, 3).tolist()
+            [-1, 0, 3]
         """
         low, high = (min_ if min_ is not None else min), (max_ if max_ is not None else max)
         if low is None and high is None:
@@ -353,7 +449,12 @@ class OperatorMixin(CreationMixin):
         return result
 
     def clip(self, min_: Any = None, max_: Any = None, **kwargs: Any) -> Self:
-        """Alias of ``clamp``."""
+        """Alias of ``clamp``.
+
+        Example:
+            >>> Tensor([-2, 0, 5]).clip(max_=3).tolist()
+            [-2, 0, 3]
+        """
         return self.clamp(min_, max_, **kwargs)
 
     # ---- Python's operators ----------------------------------------------------------------------------------------

@@ -200,6 +200,11 @@ class PoolMixin(IndexMixin):
 
         Raises:
             ShapeError: Shapes of values and indices differ.
+
+        Example:
+            >>> values, where = Tensor([[[[1.0, 9.0], [2.0, 3.0]]]]).max_pool2d(return_indices=True)
+            >>> values.max_unpool2d(where).tolist()
+            [[[[0.0, 9.0], [0.0, 0.0]]]]
         """
         if self.shape != indices.shape:
             raise ShapeError(

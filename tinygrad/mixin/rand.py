@@ -159,6 +159,11 @@ class RandMixin(OpMixin):
             key: Two uint32 words.
             counter: Two uint32 words (low, high), advanced by the chunks of a request above 2**32 - 1 words.
             num: Number of words.
+
+        Example:
+            >>> key, counter = Tensor([1, 2], dtype="uint32"), Tensor([0, 0], dtype="uint32")
+            >>> Tensor.random_bits(key, counter, 3).tolist()
+            [2804340251, 2492954182, 2733399006]
         """
         parts, at = [], _joined(counter._uop)
         for start in range(0, max(num, 1), MAX_WORDS):
@@ -229,6 +234,11 @@ class RandMixin(OpMixin):
         Raises:
             ValueError: The dtype is no float.
             RuntimeError: ``device`` is given for a tensor on several devices.
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.zeros(3).rand_like().numpy()
+            array([0.5334207 , 0.67015517, 0.7630789 ], dtype=float32)
         """
         return self._random_like(type(self).rand, **kwargs)
 
@@ -258,6 +268,11 @@ class RandMixin(OpMixin):
             requires_grad: Accepted for older programs; sets ``is_param``.
             **kwargs: ``device``, ``contiguous`` as for ``rand``.
 
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.randn(3).numpy()
+            array([-0.36704475,  1.1842942 ,  0.73243177], dtype=float32)
+
         Source: Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958.
         """
         sizes = _checked_shape("randn", shape)
@@ -272,6 +287,11 @@ class RandMixin(OpMixin):
 
         Raises:
             ValueError: The dtype is weak and none is given.
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.zeros(3).randn_like().numpy()
+            array([-0.36704475,  1.1842942 ,  0.73243177], dtype=float32)
         """
         if dtype is None and self.dtype in dtypes.weaks:
             raise ValueError(
@@ -293,6 +313,11 @@ class RandMixin(OpMixin):
         Raises:
             TypeError: Bounds or dtype are no integers.
             ValueError: ``low >= high``.
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.randint(5, low=0, high=10).tolist()
+            [3, 0, 1, 1, 5]
         """
         kind = to_dtype(dtype)
         if not all(isinstance(bound, int) for bound in (low, high)):
@@ -307,6 +332,11 @@ class RandMixin(OpMixin):
 
         Raises:
             ValueError: ``std`` is negative.
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.normal(3, mean=10.0, std=0.5).numpy()
+            array([ 9.816478, 10.592147, 10.366216], dtype=float32)
         """
         if std < 0:
             raise ValueError(f"normal: std={std} is negative")
@@ -327,6 +357,11 @@ class RandMixin(OpMixin):
 
         Raises:
             ValueError: ``low >= high``, or a bad shape.
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.uniform(3, low=-1.0, high=1.0).numpy()
+            array([0.06684136, 0.34031034, 0.52615786], dtype=float32)
         """
         if low >= high:
             raise ValueError(f"uniform: low={low} must be below high={high}")
@@ -338,7 +373,14 @@ class RandMixin(OpMixin):
 
     @classmethod
     def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
-        """Return uniform numbers in [-1, 1), divided by the root of their number."""
+        """Return uniform numbers in [-1, 1), divided by the root of their number.
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.scaled_uniform(2, 2).numpy()
+            array([[ 0.03342068,  0.17015517],
+                   [ 0.26307893, -0.06794477]], dtype=float32)
+        """
         sizes = _checked_shape("scaled_uniform", shape)
         scale: float = max(prod(sizes), 1) ** -0.5
         return cls.uniform(*sizes, low=-1.0, high=1.0, **kwargs) * scale
@@ -346,6 +388,12 @@ class RandMixin(OpMixin):
     @classmethod
     def glorot_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
         """Return uniform numbers with bound sqrt(6 / (dim 0 + product of the other dims)).
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.glorot_uniform(2, 2).numpy()
+            array([[ 0.08186364,  0.41679335],
+                   [ 0.6444092 , -0.16643   ]], dtype=float32)
 
         Source: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
         """
@@ -357,6 +405,12 @@ class RandMixin(OpMixin):
     def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
         """Return uniform numbers with bound sqrt(6 / ((1 + a**2) * fan in)).
 
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.kaiming_uniform(2, 2).numpy()
+            array([[ 0.11576688,  0.5894054 ],
+                   [ 0.9112865 , -0.23535585]], dtype=float32)
+
         Source: He et al., "Delving Deep into Rectifiers", 2015, arXiv:1502.01852.
         """
         sizes = _checked_shape("kaiming_uniform", shape)
@@ -365,13 +419,26 @@ class RandMixin(OpMixin):
 
     @classmethod
     def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
-        """Return normal numbers with deviation sqrt(2 / ((1 + a**2) * fan in)); source as ``kaiming_uniform``."""
+        """Return normal numbers with deviation sqrt(2 / ((1 + a**2) * fan in)); source as ``kaiming_uniform``.
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.kaiming_normal(2, 2).numpy()
+            array([[0.622553  , 0.1705677 ],
+                   [0.8296678 , 0.30672523]], dtype=float32)
+        """
         sizes = _checked_shape("kaiming_normal", shape)
         return cls.normal(*sizes, mean=0.0, std=math.sqrt(2 / ((1 + a**2) * max(prod(sizes[1:]), 1))), **kwargs)
 
     @classmethod
     def randperm(cls, n: int, device: Any = None, dtype: DTypeLike = dtypes.int32, **kwargs: Any) -> Self:
-        """Return the numbers 0 to n - 1 in random order."""
+        """Return the numbers 0 to n - 1 in random order.
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor.randperm(6).tolist()
+            [1, 2, 3, 5, 0, 4]
+        """
         return cls.rand(n, device=device, **kwargs).argsort().cast(to_dtype(dtype))
 
     def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
@@ -383,6 +450,11 @@ class RandMixin(OpMixin):
 
         Raises:
             AssertionError: Not 1-d or 2-d, ``num_samples`` not positive, or more draws than weights.
+
+        Example:
+            >>> Tensor.manual_seed(42)
+            >>> Tensor([1.0, 0.0, 3.0]).multinomial(6, replacement=True).tolist()
+            [2, 0, 0, 0, 2, 2]
         """
         if self.ndim not in {1, 2} or num_samples <= 0 or (not replacement and num_samples > self.shape[-1]):
             raise AssertionError(

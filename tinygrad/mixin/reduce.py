@@ -90,7 +90,12 @@ class ReduceMixin(ElementwiseMixin):
     def prod(
         self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None, *, dim: Axis = None
     ) -> Self:
-        """Return the product over ``axis``; 1 for no elements. Narrow floats accumulate in float32."""
+        """Return the product over ``axis``; 1 for no elements. Narrow floats accumulate in float32.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 4]]).prod(axis=1).tolist()
+            [2, 12]
+        """
         own = strong_dtype(self.dtype) if dtype is None else to_dtype(dtype)
         acc = least_upper_dtype(own, dtypes.float32) if dtypes.is_float(own) else own
         return self.cast(acc)._reduce(Ops.MUL, axis if dim is None else dim, keepdim, "prod").cast(own)
@@ -101,25 +106,50 @@ class ReduceMixin(ElementwiseMixin):
         """Return the maximum over ``axis``; NaN if there is one. Ties share the gradient equally.
 
         No elements give the smallest value of the dtype.
+
+        Example:
+            >>> Tensor([[1, 5], [3, 4]]).max(axis=0).tolist()
+            [3, 5]
         """
         return self.cast(strong_dtype(self.dtype))._reduce(Ops.MAX, axis if dim is None else dim, keepdim, "max")
 
     def min(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:
-        """Return the minimum over ``axis``; NaN if there is one. Ties share the gradient equally."""
+        """Return the minimum over ``axis``; NaN if there is one. Ties share the gradient equally.
+
+        Example:
+            >>> Tensor([[1, 5], [3, 4]]).min(axis=1, keepdim=True).tolist()
+            [[1], [3]]
+        """
         return self._mirrored().max(axis if dim is None else dim, keepdim)._mirrored()
 
     def any(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:
-        """Whether any element is non-zero."""
+        """Whether any element is non-zero.
+
+        Example:
+            >>> Tensor([[0, 1], [0, 0]]).any(axis=1).tolist()
+            [True, False]
+        """
         return self.cast(dtypes.bool).max(axis if dim is None else dim, keepdim)
 
     def all(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:
-        """Whether all elements are non-zero."""
+        """Whether all elements are non-zero.
+
+        Example:
+            >>> Tensor([[1, 1], [0, 1]]).all(axis=1).tolist()
+            [True, False]
+        """
         return self.logical_not().any(axis if dim is None else dim, keepdim).logical_not()
 
     def argmax(self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Self:
         """Return the int32 index of the first maximum (of the first NaN, if there is one) along ``axis``.
 
         None means the index into the flattened tensor.
+
+        Example:
+            >>> Tensor([[1, 5, 5], [9, 0, 2]]).argmax(axis=1).tolist()
+            [1, 0]
+            >>> Tensor([[1, 5, 5], [9, 0, 2]]).argmax().item()
+            3
         """
         axis = axis if dim is None else dim
         if axis is None:
@@ -140,7 +170,12 @@ class ReduceMixin(ElementwiseMixin):
         return index if self.ndim or keepdim else index.reshape(())
 
     def argmin(self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Self:
-        """Return the int32 index of the first minimum (of the first NaN, if there is one) along ``axis``."""
+        """Return the int32 index of the first minimum (of the first NaN, if there is one) along ``axis``.
+
+        Example:
+            >>> Tensor([[1, 5, 5], [9, 0, 2]]).argmin(axis=1).tolist()
+            [0, 1]
+        """
         return self._mirrored().argmax(axis if dim is None else dim, keepdim)
 
     # ---- statistics ------------------------------------------------------------------------------------------------
@@ -151,6 +186,10 @@ class ReduceMixin(ElementwiseMixin):
         """Return the mean over ``axis``: float32 for integers, NaN for no elements.
 
         Narrow floats are summed and divided in float32, so that neither step overflows.
+
+        Example:
+            >>> Tensor([[1, 2], [3, 6]]).mean(axis=0).tolist()
+            [2.0, 4.0]
         """
         axis = axis if dim is None else dim
         own = self._statistics_dtype(dtype)
@@ -168,13 +207,25 @@ class ReduceMixin(ElementwiseMixin):
         return prod(self.shape[a] for a in self._resolve_axes(axis)) if self.ndim else 1
 
     def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None) -> Self:
-        """Return the variance over ``axis``, divided by (number of elements - correction)."""
+        """Return the variance over ``axis``, divided by (number of elements - correction).
+
+        Example:
+            >>> Tensor([1.0, 2.0, 3.0]).var().item()
+            1.0
+            >>> Tensor([1.0, 3.0]).var(correction=0).item()
+            1.0
+        """
         return self.var_mean(axis if dim is None else dim, keepdim, correction)[0]
 
     def var_mean(
         self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None
     ) -> tuple[Self, Self]:
-        """Return (variance, mean) over ``axis``. Two passes: the mean is subtracted before squaring."""
+        """Return (variance, mean) over ``axis``. Two passes: the mean is subtracted before squaring.
+
+        Example:
+            >>> [t.item() for t in Tensor([1.0, 2.0, 3.0]).var_mean()]
+            [1.0, 2.0]
+        """
         axes = self._resolve_axes(axis if dim is None else dim, "var")
         own = self._statistics_dtype()
         x = self.cast(least_upper_dtype(own, dtypes.float32))
@@ -189,13 +240,23 @@ class ReduceMixin(ElementwiseMixin):
         return (variance, mean) if keepdim else (variance._drop_axes(axes), mean._drop_axes(axes))
 
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None) -> Self:
-        """Return the standard deviation over ``axis``; where it is 0, its gradient is 0."""
+        """Return the standard deviation over ``axis``; where it is 0, its gradient is 0.
+
+        Example:
+            >>> Tensor([1.0, 3.0]).std(correction=0).item()
+            1.0
+        """
         return self.std_mean(axis if dim is None else dim, keepdim, correction)[0]
 
     def std_mean(
         self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None
     ) -> tuple[Self, Self]:
-        """Return (standard deviation, mean) over ``axis``."""
+        """Return (standard deviation, mean) over ``axis``.
+
+        Example:
+            >>> [t.item() for t in Tensor([1.0, 2.0, 3.0]).std_mean()]
+            [1.0, 2.0]
+        """
         variance, mean = self.var_mean(axis if dim is None else dim, keepdim, correction)
         root = variance.sqrt()
         slope = root.eq(0).where(0.0, root.reciprocal() * 0.5)
@@ -205,7 +266,12 @@ class ReduceMixin(ElementwiseMixin):
 
     @float_function()
     def logsumexp(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Self:
-        """Return log(sum(exp(x))) over ``axis`` without overflow; -inf if all are -inf."""
+        """Return log(sum(exp(x))) over ``axis`` without overflow; -inf if all are -inf.
+
+        Example:
+            >>> Tensor([[0.0, 0.0], [1000.0, 0.0]]).logsumexp(axis=1).numpy()
+            array([6.931472e-01, 1.000000e+03], dtype=float32)
+        """
         axes = self._resolve_axes(axis if dim is None else dim, "logsumexp")
         largest = self.max(axes, keepdim=True)
         shift = largest.isinf().where(0.0, largest).detach()
@@ -218,7 +284,12 @@ class ReduceMixin(ElementwiseMixin):
         return value if keepdim else value._drop_axes(axes)
 
     def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
-        """Divide by the p-norm along ``dim`` (by ``eps`` if that is larger); p=0 counts the non-zero elements."""
+        """Divide by the p-norm along ``dim`` (by ``eps`` if that is larger); p=0 counts the non-zero elements.
+
+        Example:
+            >>> Tensor([[3.0, 4.0]]).normalize().numpy()
+            array([[0.6, 0.8]], dtype=float32)
+        """
         magnitude = self.abs()
         if p == 0:
             norm = self.ne(0).sum(dim, keepdim=True).clamp(min_=eps)

@@ -142,7 +142,12 @@ class ScanMixin(IndexMixin):
         return self._wrap_uop(_sum_scan(x.cast(wide)).permute(back).cast(result))
 
     def cumprod(self, axis: int, *, dim: int | None = None) -> Self:
-        """Return the inclusive cumulative product along ``axis`` (also ``dim``)."""
+        """Return the inclusive cumulative product along ``axis`` (also ``dim``).
+
+        Example:
+            >>> Tensor([1, 2, 3]).cumprod(axis=0).tolist()
+            [1, 2, 6]
+        """
         x, back = self._along_last(axis if dim is None else dim, "cumprod")
         if self._is_trivial_scan():
             return self
@@ -151,7 +156,12 @@ class ScanMixin(IndexMixin):
         return self._wrap_uop(_reduce_scan(x.cast(wide), Ops.MUL).permute(back).cast(own))
 
     def logcumsumexp(self, axis: int = 0, *, dim: int | None = None) -> Self:
-        """Return log(cumsum(exp(x))) along ``axis`` (also ``dim``) without overflow."""
+        """Return log(cumsum(exp(x))) along ``axis`` (also ``dim``) without overflow.
+
+        Example:
+            >>> Tensor([0.0, 0.0, 1000.0]).logcumsumexp().numpy()
+            array([0.000000e+00, 6.931472e-01, 1.000000e+03], dtype=float32)
+        """
         floating = (
             self if dtypes.is_float(self.dtype) and self.dtype not in dtypes.weaks else self.cast(dtypes.default_float)
         )
@@ -185,7 +195,12 @@ class ScanMixin(IndexMixin):
         return self.gather(axis, index), index
 
     def cummin(self, axis: int = 0, *, dim: int | None = None) -> tuple[Self, Self]:
-        """Return the smallest value so far and the int32 index of its first occurrence; see ``cummax``."""
+        """Return the smallest value so far and the int32 index of its first occurrence; see ``cummax``.
+
+        Example:
+            >>> [t.tolist() for t in Tensor([3, 1, 2]).cummin()]
+            [[3, 1, 1], [0, 1, 1]]
+        """
         axis = axis if dim is None else dim
         _, index = self._mirrored().cummax(axis)
         return (self, index) if self._is_trivial_scan() else (self.gather(axis, index), index)
@@ -193,7 +208,14 @@ class ScanMixin(IndexMixin):
     # ---- order -----------------------------------------------------------------------------------------------------
 
     def argsort(self, dim: int = -1, descending: bool = False) -> Self:
-        """Return the int32 indices that sort along ``dim``; see ``sort``."""
+        """Return the int32 indices that sort along ``dim``; see ``sort``.
+
+        Example:
+            >>> Tensor([3, 1, 2]).argsort().tolist()
+            [1, 2, 0]
+            >>> Tensor([3, 1, 2]).argsort(descending=True).tolist()
+            [0, 2, 1]
+        """
         return self.sort(dim, descending)[1]
 
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
@@ -223,6 +245,10 @@ class ScanMixin(IndexMixin):
         Raises:
             ShapeError: ``k`` is larger than the dim.
             NotImplementedError: ``sorted_`` is False.
+
+        Example:
+            >>> [t.tolist() for t in Tensor([3, 1, 2]).topk(2)]
+            [[3, 2], [0, 2]]
         """
         if not sorted_:
             raise NotImplementedError("topk: sorted_=False; results are always sorted, leave the argument out")

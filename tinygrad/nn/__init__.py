@@ -66,7 +66,7 @@ class Linear:
         RuntimeError: On the call, when the last axis of x is not ``in_features`` long.
 
     Example:
-        >>> Linear(20, 30)(Tensor.rand(128, 20)).shape
+        >>> nn.Linear(20, 30)(Tensor.rand(128, 20)).shape
         (128, 30)
     """
 
@@ -102,7 +102,7 @@ class Conv2d:
         AssertionError: On the call, when the channels do not fit.
 
     Example:
-        >>> Conv2d(3, 8, 5, padding="same")(Tensor.rand(1, 3, 32, 32)).shape
+        >>> nn.Conv2d(3, 8, 5, padding="same")(Tensor.rand(1, 3, 32, 32)).shape
         (1, 8, 32, 32)
     """
 
@@ -155,7 +155,12 @@ def Conv1d(  # noqa: N802  # a layer like the others, though it needs no class o
     groups: int = 1,
     bias: bool = True,
 ) -> Conv2d:
-    """Return a ``Conv2d`` with a kernel of one axis, for inputs of shape (N, in_channels, length)."""
+    """Return a ``Conv2d`` with a kernel of one axis, for inputs of shape (N, in_channels, length).
+
+    Example:
+        >>> nn.Conv1d(2, 4, 3)(Tensor.rand(1, 2, 10)).shape
+        (1, 4, 8)
+    """
     return Conv2d(in_channels, out_channels, (kernel_size,), stride, padding, dilation, groups, bias)
 
 
@@ -180,6 +185,10 @@ class ConvTranspose2d(Conv2d):
     Raises:
         ValueError: As ``Conv2d``.
         AssertionError: On the call, when the channels do not fit.
+
+    Example:
+        >>> nn.ConvTranspose2d(4, 2, 3, stride=2)(Tensor.rand(1, 4, 5, 5)).shape
+        (1, 2, 11, 11)
     """
 
     def __init__(
@@ -219,7 +228,12 @@ def ConvTranspose1d(  # noqa: N802  # a layer like the others, though it needs n
     groups: int = 1,
     bias: bool = True,
 ) -> ConvTranspose2d:
-    """Return a ``ConvTranspose2d`` with a kernel of one axis, for inputs of shape (N, in_channels, length)."""
+    """Return a ``ConvTranspose2d`` with a kernel of one axis, for inputs of shape (N, in_channels, length).
+
+    Example:
+        >>> nn.ConvTranspose1d(4, 2, 3, stride=2)(Tensor.rand(1, 4, 5)).shape
+        (1, 2, 11)
+    """
     return ConvTranspose2d(
         in_channels, out_channels, (kernel_size,), stride, padding, output_padding, dilation, groups, bias
     )
@@ -242,6 +256,12 @@ class BatchNorm:
 
     Raises:
         ZeroDivisionError: In training, when a channel has one element, so that its variance is not defined.
+
+    Example:
+        >>> with Context(TRAINING=1):
+        ...     print(nn.BatchNorm(1)(Tensor([[1.0], [3.0]])).numpy())
+        [[-0.999995]
+         [ 0.999995]]
 
     Source: Ioffe and Szegedy, "Batch Normalization", 2015, arXiv:1502.03167.
     """
@@ -300,6 +320,10 @@ class GroupNorm:
     Raises:
         ValueError: ``num_groups`` does not divide ``num_channels``.
 
+    Example:
+        >>> nn.GroupNorm(2, 4)(Tensor([[1.0, 3.0, 10.0, 30.0]])).numpy().round(3)
+        array([[-1.,  1., -1.,  1.]], dtype=float32)
+
     Source: Wu and He, "Group Normalization", 2018, arXiv:1803.08494.
     """
 
@@ -333,6 +357,11 @@ class InstanceNorm(GroupNorm):
     Raises:
         ValueError: On the call, when axis 1 of x is not ``num_features`` long.
 
+    Example:
+        >>> nn.InstanceNorm(2)(Tensor([[[1.0, 3.0], [10.0, 30.0]]])).numpy().round(3)
+        array([[[-1.,  1.],
+                [-1.,  1.]]], dtype=float32)
+
     Source: Ulyanov, Vedaldi and Lempitsky, "Instance Normalization", 2016, arXiv:1607.08022.
     """
 
@@ -349,6 +378,11 @@ class LayerNorm:
 
     Raises:
         AssertionError: On the call, when the trailing axes of x have another shape.
+
+    Example:
+        >>> nn.LayerNorm(2)(Tensor([[1.0, 3.0], [10.0, 30.0]])).numpy().round(3)
+        array([[-1.,  1.],
+               [-1.,  1.]], dtype=float32)
 
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016, arXiv:1607.06450.
     """
@@ -377,7 +411,12 @@ class LayerNorm:
 
 
 class LayerNorm2d(LayerNorm):
-    """``LayerNorm`` over the channels (axis 1) of images of shape (N, C, H, W), at each pixel."""
+    """``LayerNorm`` over the channels (axis 1) of images of shape (N, C, H, W), at each pixel.
+
+    Example:
+        >>> nn.LayerNorm2d(3)(Tensor.rand(1, 3, 4, 4)).shape
+        (1, 3, 4, 4)
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
         """Normalise x of shape (N, C, H, W) over C."""
@@ -391,6 +430,10 @@ class RMSNorm:
 
     Attributes:
         weight: Ones, shape (dim,), or None without ``elementwise_affine``.
+
+    Example:
+        >>> nn.RMSNorm(2)(Tensor([[3.0, 4.0]])).numpy()
+        array([[0.8485281, 1.1313708]], dtype=float32)
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv:1910.07467.
     """
@@ -416,7 +459,7 @@ class Embedding:
         TypeError: On the call, when the indices are not integers.
 
     Example:
-        >>> Embedding(100, 8)(Tensor([[1, 2, 3]])).shape
+        >>> nn.Embedding(100, 8)(Tensor([[1, 2, 3]])).shape
         (1, 3, 8)
     """
 
@@ -448,6 +491,11 @@ class LSTMCell:
         weight_hh: Shape (4 * hidden_size, hidden_size), from U(1/sqrt(hidden_size)).
         bias_ih: Zeros, shape (4 * hidden_size,), or None without ``bias``.
         bias_hh: Zeros, shape (4 * hidden_size,), or None without ``bias``.
+
+    Example:
+        >>> hidden, cell = nn.LSTMCell(3, 5)(Tensor.rand(2, 3))
+        >>> hidden.shape, cell.shape
+        ((2, 5), (2, 5))
 
     Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997, with the forget gate of Gers et al., 2000.
     """

@@ -38,7 +38,13 @@ _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")  # magic, then after other thin
 
 
 def accept_filename(func: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor | str | Path, P], R]:
-    """Let a function of a uint8 tensor take a path too, which is opened as a tensor on the DISK device."""
+    """Let a function of a uint8 tensor take a path too, which is opened as a tensor on the DISK device.
+
+    Example:
+        >>> length = nn.state.accept_filename(lambda t: t.shape[0])
+        >>> length(Tensor(b"abc"))
+        3
+    """
 
     @functools.wraps(func)
     def wrapper(fn: Tensor | str | Path, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -58,7 +64,7 @@ class TensorIO(io.RawIOBase):
         ValueError: Another rank or dtype.
 
     Example:
-        >>> TensorIO(Tensor(b"abc")).read(2)
+        >>> nn.state.TensorIO(Tensor(b"abc")).read(2)
         b'ab'
     """
 
@@ -269,6 +275,13 @@ def zip_extract(fn: Tensor) -> dict[str, Tensor]:
         FileNotFoundError: There is no such file.
         zipfile.BadZipFile: It is no zip file, truncated, damaged, or hostile (overlapping members, impossible sizes).
         NotImplementedError: Encryption, or another compression.
+
+    Example:
+        >>> import io, zipfile
+        >>> with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+        ...     archive.writestr("name", b"abc")
+        >>> nn.state.zip_extract(Tensor(file.getvalue()))["name"].tolist()
+        [97, 98, 99]
     """
     with ZipArchive(fn) as archive:
         return {name: archive.tensor(name) for name in archive.members}
@@ -303,6 +316,15 @@ def tar_extract(fn: Tensor) -> dict[str, Tensor]:
         FileNotFoundError: There is no such file.
         tarfile.ReadError: It is no uncompressed tar file, or a member reaches beyond its end.
         NotImplementedError: A member is sparse, so that its bytes do not lie one after the other.
+
+    Example:
+        >>> import io, tarfile
+        >>> with tarfile.open(fileobj=(file := io.BytesIO()), mode="w") as archive:
+        ...     info = tarfile.TarInfo("name")
+        ...     info.size = 3
+        ...     archive.addfile(info, io.BytesIO(b"abc"))
+        >>> nn.state.tar_extract(Tensor(file.getvalue()))["name"].tolist()
+        [97, 98, 99]
     """
     size = int(fn.shape[0])
     try:

@@ -88,6 +88,11 @@ def mnist(device: str | None = None, fashion: bool = False) -> tuple[Tensor, Ten
     Raises:
         RuntimeError: A file is damaged, or could not be downloaded.
 
+    Example:
+        >>> x_train, y_train, x_test, y_test = nn.datasets.mnist()
+        >>> x_train.shape, y_train.shape, x_test.shape, y_train[:5].tolist()
+        ((60000, 1, 28, 28), (60000,), (10000, 1, 28, 28), [5, 0, 4, 1, 9])
+
     Source: LeCun, Cortes and Burges, "The MNIST database of handwritten digits"; Xiao, Rasul and Vollgraf,
         "Fashion-MNIST", 2017, arXiv:1708.07747.
     """
@@ -115,6 +120,10 @@ def cifar(device: str | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
     Raises:
         RuntimeError: The archive is damaged, or could not be downloaded.
+
+    Example:
+        >>> nn.datasets.cifar()[0].shape  # doctest: +SKIP
+        (50000, 3, 32, 32)
 
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
     """

@@ -51,6 +51,18 @@ class Optimizer:
     Raises:
         AssertionError: No tensor to train.
         ValueError: A negative learning rate.
+
+    Example:
+        >>> class Descent(nn.optim.Optimizer):
+        ...     def _step(self, params, grads):
+        ...         return [g * self.lr for g in grads], []
+        >>> p = Tensor([1.0, 2.0])
+        >>> optimizer = Descent([p], lr=0.25)
+        >>> with Context(TRAINING=1):
+        ...     _ = (p * p).sum().backward()
+        ...     optimizer.step()
+        >>> p.tolist()
+        [0.5, 1.0]
     """
 
     def __init__(
@@ -176,6 +188,15 @@ class OptimizerGroup(Optimizer):
         optimizers: The optimisers; ``group[i]`` is the i-th.
         params: The parameters of all.
         buffers: The buffers of all.
+
+    Example:
+        >>> a, b = Tensor([1.0]), Tensor([1.0])
+        >>> group = nn.optim.OptimizerGroup(nn.optim.SGD([a], lr=0.5), nn.optim.SGD([b], lr=0.25))
+        >>> with Context(TRAINING=1):
+        ...     _ = (a + b).sum().backward()
+        ...     group.step()
+        >>> a.item(), b.item()
+        (0.5, 0.75)
     """
 
     def __init__(self, *optimizers: Optimizer) -> None:
@@ -216,6 +237,15 @@ class LARS(Optimizer):
     Raises:
         ValueError: A negative momentum.
         AssertionError: Newton-Schulz on parameters that are fused into one.
+
+    Example:
+        >>> p = Tensor([1.0, 2.0, -3.0])
+        >>> optimizer = nn.optim.LARS([p], lr=0.1)
+        >>> with Context(TRAINING=1):
+        ...     _ = (p * p).sum().backward()
+        ...     optimizer.step()
+        >>> p.numpy()
+        array([ 0.9999,  1.9998, -2.9997], dtype=float32)
 
     Source: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017, arXiv:1708.03888.
     """
@@ -290,6 +320,15 @@ def SGD(  # noqa: N802  # named as the optimiser that it makes
     With ``classic`` the gradient is scaled by the rate before it is added to the momentum, as in the paper; without,
     the sum is scaled, as in torch. They differ once the rate changes.
 
+    Example:
+        >>> p = Tensor([1.0, 2.0, -3.0])
+        >>> optimizer = nn.optim.SGD([p], lr=0.25)
+        >>> with Context(TRAINING=1):
+        ...     _ = (p * p).sum().backward()
+        ...     optimizer.step()
+        >>> p.tolist()
+        [0.5, 1.0, -1.5]
+
     Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
     """
     made = LARS(
@@ -323,6 +362,16 @@ def Muon(  # noqa: N802  # named as the optimiser that it makes
     fused: bool | None = None,
 ) -> LARS:
     """Return Muon: momentum whose matrix is made orthogonal by Newton-Schulz, with the decay after it.
+
+    Example:
+        >>> p = Tensor([[2.0, 0.0], [0.0, 1.0]])
+        >>> optimizer = nn.optim.Muon([p], lr=0.1)
+        >>> with Context(TRAINING=1):
+        ...     _ = (p * p).sum().backward()
+        ...     optimizer.step()
+        >>> p.numpy().round(2)
+        array([[1.91, 0.  ],
+               [0.  , 0.88]], dtype=float32)
 
     Source: K. Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024.
     """
@@ -361,6 +410,15 @@ class LAMB(Optimizer):
 
     Raises:
         ValueError: A negative weight decay.
+
+    Example:
+        >>> p = Tensor([1.0, 2.0, -3.0])
+        >>> optimizer = nn.optim.LAMB([p], lr=0.1)
+        >>> with Context(TRAINING=1):
+        ...     _ = (p * p).sum().backward()
+        ...     optimizer.step()
+        >>> p.numpy()
+        array([ 0.78397536,  1.7839754 , -2.7839754 ], dtype=float32)
 
     Source: You et al., "Large Batch Optimization for Deep Learning", 2019, arXiv:1904.00962.
     """
@@ -418,6 +476,15 @@ def Adam(  # noqa: N802  # named as the optimiser that it makes
 ) -> LAMB:
     """Return Adam: ``LAMB`` without the trust ratio and without weight decay.
 
+    Example:
+        >>> p = Tensor([1.0, 2.0, -3.0])
+        >>> optimizer = nn.optim.Adam([p], lr=0.1)
+        >>> with Context(TRAINING=1):
+        ...     _ = (p * p).sum().backward()
+        ...     optimizer.step()
+        >>> p.numpy()
+        array([ 0.9000007,  1.9000007, -2.9000006], dtype=float32)
+
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014, arXiv:1412.6980.
     """
     made = LAMB(params, lr, b1, b2, eps, 0.0, adam=True, device=device, fused=fused)
@@ -437,6 +504,15 @@ def AdamW(  # noqa: N802  # named as the optimiser that it makes
     fused: bool | None = None,
 ) -> LAMB:
     """Return Adam with decoupled weight decay: ``LAMB`` without the trust ratio.
+
+    Example:
+        >>> p = Tensor([1.0, 2.0, -3.0])
+        >>> optimizer = nn.optim.AdamW([p], lr=0.1, weight_decay=0.1)
+        >>> with Context(TRAINING=1):
+        ...     _ = (p * p).sum().backward()
+        ...     optimizer.step()
+        >>> p.numpy()
+        array([ 0.89000064,  1.8800007 , -2.8700006 ], dtype=float32)
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017, arXiv:1711.05101.
     """

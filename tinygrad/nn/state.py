@@ -77,8 +77,7 @@ def get_state_dict(obj: Any, prefix: str = "", tensor_type: Any = Tensor) -> dic
         Name -> tensor. A bare tensor has the name ''.
 
     Example:
-        >>> from tinygrad import nn
-        >>> sorted(get_state_dict({"first": nn.Linear(2, 3)}))
+        >>> sorted(nn.state.get_state_dict({"first": nn.Linear(2, 3)}))
         ['first.bias', 'first.weight']
     """
     walk = _Walk(tensor_type)
@@ -102,8 +101,7 @@ def get_parameters(obj: Any) -> list[Tensor]:
     """Return every tensor that an object holds, those that are not trained included.
 
     Example:
-        >>> from tinygrad import nn
-        >>> [p.shape for p in get_parameters(nn.Linear(2, 3))]
+        >>> [p.shape for p in nn.state.get_parameters(nn.Linear(2, 3))]
         [(3, 2), (3,)]
     """
     return list(get_state_dict(obj).values())
@@ -224,6 +222,13 @@ def load_state_dict(
     Raises:
         KeyError: A name is missing and ``strict`` is set.
         ValueError: Two shapes differ.
+
+    Example:
+        >>> layer = nn.Linear(2, 1)
+        >>> new = {"weight": Tensor([[3.0, 4.0]]), "bias": Tensor([0.5])}
+        >>> _ = nn.state.load_state_dict(layer, new, verbose=False)
+        >>> layer.weight.tolist()
+        [[3.0, 4.0]]
     """
     own = get_state_dict(model)
     missing = [name for name in own if name not in state_dict]
@@ -289,6 +294,13 @@ def safe_load_metadata(fn: Tensor) -> tuple[Tensor, int, dict[str, Any]]:
         FileNotFoundError: There is no such file.
         ValueError: The file is truncated, or its header is not one.
         KeyError: The header names an unknown dtype.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "file.safetensors")
+        >>> nn.state.safe_save({"a": Tensor([1.0, 2.0])}, path)
+        >>> nn.state.safe_load_metadata(path)[2]
+        {'a': {'dtype': 'F32', 'shape': [2], 'data_offsets': [0, 8]}}
     """
     header, data_start = _read_header(fn)
     _parse_entries(header, int(fn.shape[0]) - data_start)
@@ -311,6 +323,13 @@ def safe_load(fn: Tensor) -> dict[str, Tensor]:
         ValueError: The file is truncated, its header is not one, or the data of its tensors lie outside the file or
             over each other.
         KeyError: The header names an unknown dtype.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "file.safetensors")
+        >>> nn.state.safe_save({"a": Tensor([1.0, 2.0])}, path)
+        >>> nn.state.safe_load(path)["a"].tolist()
+        [1.0, 2.0]
     """
     header, data_start = _read_header(fn)
     entries = _parse_entries(header, int(fn.shape[0]) - data_start)
@@ -332,6 +351,13 @@ def safe_save(tensors: Mapping[str, Tensor], fn: str | Path, metadata: Mapping[s
     Raises:
         ValueError: A tensor of a weak dtype, which has no size in memory.
         KeyError: A tensor of a dtype that the format does not have.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "file.safetensors")
+        >>> nn.state.safe_save({"a": Tensor([1.0, 2.0])}, path, metadata={"by": "me"})
+        >>> path.stat().st_size
+        104
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     position = 0

@@ -55,6 +55,13 @@ def torch_load(fn: Tensor) -> Any:
         tarfile.ReadError: The tar archive is truncated or damaged.
         KeyError: A storage has a dtype that does not exist here, such as complex numbers.
         ValueError: The file has the other byte order, or is empty.
+
+    Example:
+        >>> import pathlib, tempfile, torch
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "file.pt")
+        >>> torch.save({"a": torch.ones(2)}, path)
+        >>> nn.state.torch_load(path)["a"].tolist()
+        [1.0, 1.0]
     """
     if fn.ndim != 1 or fn.dtype != dtypes.uint8:
         raise ValueError(f"torch_load: expected a one-dimensional uint8 tensor, got {fn.dtype} and shape {fn.shape}")
