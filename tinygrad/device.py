@@ -264,11 +264,14 @@ class Compiler:
         """Compile ``src``, or take the result from the disk cache."""
         if self.cachekey is None:
             return self.compile(src)
+        import hashlib
+
         from tinygrad.helpers import diskcache_get, diskcache_put
 
-        lib = diskcache_get(self.cachekey, src)
+        digest = hashlib.sha256(src.encode()).hexdigest()
+        lib = diskcache_get(self.cachekey, digest)
         if lib is None:
-            lib = diskcache_put(self.cachekey, src, self.compile(src))
+            lib = diskcache_put(self.cachekey, digest, self.compile(src))
         assert isinstance(lib, bytes)
         return lib
 

@@ -42,6 +42,28 @@ def test_parse_idx() -> None:
     np.testing.assert_array_equal(array, [[0, 1, 2], [3, 4, 5]])
 
 
+def test_the_kept_copy_is_used_and_damage_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "cache_home", lambda: tmp_path)
+    packed, want = idx((2, 3), bytes(range(6))), [[0, 1, 2], [3, 4, 5]]
+    load = lambda: datasets._parse_idx(packed, (2, 3), Path("f")).tolist()  # noqa: E731
+    assert load() == want
+    (kept,) = (tmp_path / "datasets").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(datasets, "_unpack_idx", lambda *_: pytest.fail("unpacked again"))
+        assert load() == want
+    whole = kept.read_bytes()
+    for damaged in (b"", whole[:-1], whole + b"x", whole[:-1] + b"x"):
+        kept.write_bytes(damaged)
+        assert load() == want
+        assert kept.read_bytes() == whole
+
+
+def test_no_copy_is_kept_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(datasets, "cache_home", lambda: tmp_path / "file")
+    assert datasets._parse_idx(idx((2,), b"ab"), (2,), Path("f")).tolist() == [97, 98]
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -97,26 +97,33 @@ def test_a_cached_schedule_is_found_by_identity(monkeypatch):
     x, y = filled(np.arange(N)), UOp.new_buffer("CPU", N, dtypes.float)
     linear = schedule(*(call(add_kernel(1.0), y, x) for _ in range(3)))
     run_linear(linear)
-    monkeypatch.setattr(realize, "make_launch", lambda *key: pytest.fail("compiled again"))
+    monkeypatch.setattr(realize, "start_launch", lambda *key: pytest.fail("compiled again"))
     run_linear(linear)
     with Context(NOOPT=1), pytest.raises(BaseException, match="compiled again"):
         run_linear(linear)
 
 
 def test_many_kernels_compile_in_parallel(monkeypatch):
-    names = set()
-    make = realize.make_launch
+    names, lowering = set(), set()
+    start = realize.start_launch
 
     def watched(body, device):
-        names.add(threading.current_thread().name)
-        return make(body, device)
+        lowering.add(threading.current_thread())
+        finish = start(body, device)
 
-    monkeypatch.setattr(realize, "make_launch", watched)
+        def compiling():
+            names.add(threading.current_thread().name)
+            return finish()
+
+        return compiling
+
+    monkeypatch.setattr(realize, "start_launch", watched)
     x, y = filled(np.arange(N)), UOp.new_buffer("CPU", N, dtypes.float)
     linear = schedule(*(call(add_kernel(100.5 + i), y, x) for i in range(6)))
     with Context(PARALLEL=3):
         run_linear(linear)
     np.testing.assert_array_equal(y.buffer.numpy(), np.arange(N) + np.float32(105.5))
+    assert lowering == {threading.current_thread()}
     assert all(name.startswith("tinygrad-compile") for name in names)
     assert not any(t.name.startswith("tinygrad-compile") for t in threading.enumerate())
 
@@ -196,7 +203,7 @@ def test_out_of_memory_names_the_kernel_and_leaves_the_process_usable(monkeypatc
 def test_a_realize_that_fails_can_be_repeated(monkeypatch):
     x = Tensor(np.arange(7, dtype=np.float32)).realize()
     with monkeypatch.context() as patch:
-        patch.setattr(realize, "make_launch", lambda *key: (_ for _ in ()).throw(RuntimeError("compiler is gone")))
+        patch.setattr(realize, "start_launch", lambda *key: (_ for _ in ()).throw(RuntimeError("compiler is gone")))
         with pytest.raises(RuntimeError, match="compiler is gone"):
             (x * 1234.5).realize()
     assert (x * 1234.5).tolist()[1] == 1234.5

@@ -49,7 +49,7 @@ def test_a_failed_compile_leaves_tensors_computable(monkeypatch: pytest.MonkeyPa
     y = x * 3 + 1234.5
     z = y.sum()
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "make_launch", broken)
+        patch.setattr(engine, "start_launch", broken)
         with pytest.raises(RuntimeError, match="no compiler today"):
             z.realize(y)
     assert y.tolist() == [1237.5, 1240.5, 1243.5]
@@ -221,8 +221,8 @@ def test_interrupts_leave_the_process_usable(interrupting: Callable[[float], Non
     rng, count = random.Random(0), 0
     weights = Tensor(W).realize()
     jitted = TinyJit(lambda a: (a * 2 + weights.sum()).realize())
-    deadline = time.monotonic() + 4
-    while time.monotonic() < deadline:
+    start = time.monotonic()
+    while (spent := time.monotonic() - start) < 4 or (count < 10 and spent < 60):  # a busy machine needs longer
         k, t = rng.randint(1, 40), None
         x = Tensor(np.full(4, k, np.float32)).realize()
         try:

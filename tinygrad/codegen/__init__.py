@@ -8,6 +8,7 @@ Why:  the pipeline is this one list of stages; every stage runs through ``run_st
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,16 @@ def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
         AssertionError: ``ast`` has no KernelInfo.
         RuntimeError: ``ast`` is no SINK.
     """
+    return compile_source(lower_to_source(ast, renderer), renderer)
+
+
+def lower_to_source(ast: UOp, renderer: Renderer) -> UOp:
+    """Return ``PROGRAM(SINK, LINEAR, SOURCE; ProgramInfo)`` of one kernel: all but the binary.
+
+    Raises:
+        AssertionError: ``ast`` has no KernelInfo.
+        RuntimeError: ``ast`` is no SINK.
+    """
     if ast.op is not Ops.SINK:
         raise RuntimeError(f"to_program: expected a SINK or PROGRAM, got {ast.op}")
     if not isinstance(ast.arg, KernelInfo):
@@ -126,12 +137,11 @@ def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
     sink = sink.replace(arg=info)
     if DEBUG >= 3:
         print(f"{info.name}: {', '.join(map(repr, info.applied_opts)) or 'no optimisation steps'}")  # noqa: T201
-    linear = lower_to_list(sink, renderer)
-    return finish_program(sink, linear, renderer)
+    return render_list(sink, lower_to_list(sink, renderer), renderer)
 
 
-def finish_program(sink: UOp, linear: list[UOp], renderer: Renderer) -> UOp:
-    """Render and compile a linear program."""
+def render_list(sink: UOp, linear: list[UOp], renderer: Renderer) -> UOp:
+    """Return ``PROGRAM(SINK, LINEAR, SOURCE; ProgramInfo)`` of a linear program."""
     from tinygrad.middleware import run_stage
 
     if DEBUG >= 6:
@@ -141,27 +151,30 @@ def finish_program(sink: UOp, linear: list[UOp], renderer: Renderer) -> UOp:
     source = run_stage("render", renderer.render(linear), ctx=renderer)
     if DEBUG >= 4:
         print(source)  # noqa: T201
-    binary = renderer.compiler.compile_cached(source)
-    src = (
-        sink,
-        UOp(Ops.LINEAR, dtypes.void, tuple(linear)),
-        UOp(Ops.SOURCE, dtypes.void, (), source),
-        UOp(Ops.BINARY, dtypes.uint8, (), binary),
-    )
+    src = (sink, UOp(Ops.LINEAR, dtypes.void, tuple(linear)), UOp(Ops.SOURCE, dtypes.void, (), source))
     return UOp(Ops.PROGRAM, dtypes.void, src, program_info(linear, sink.arg, renderer))
 
 
-def complete_program(program: UOp, renderer: Renderer) -> UOp:
-    """Return a PROGRAM with what it lacks: the binary of its own source, or everything from its kernel."""
+def compile_source(program: UOp, renderer: Renderer) -> UOp:
+    """Return a PROGRAM that ends with its SOURCE, with the BINARY after it.
+
+    Raises:
+        CompileError: The compiler refused the source.
+    """
+    binary = renderer.compiler.compile_cached(program.src[-1].arg)
+    return program.replace(src=(*program.src, UOp(Ops.BINARY, dtypes.uint8, (), binary)))
+
+
+def _complete(program: UOp, renderer: Renderer) -> Callable[[], UOp]:
+    """Return what adds to a PROGRAM that it lacks: the binary of its own source, or everything from its kernel."""
     parts = {u.op: u for u in program.src}
     if Ops.BINARY in parts:
-        return program
+        return lambda: program
     if Ops.SOURCE not in parts:
-        return to_program(parts[Ops.SINK], renderer)
+        return start_program(parts[Ops.SINK], renderer)
     if not isinstance(program.arg, ProgramInfo):
         raise RuntimeError("to_program: a PROGRAM with its own SOURCE needs a ProgramInfo that says how it is launched")
-    binary = UOp(Ops.BINARY, dtypes.uint8, (), renderer.compiler.compile_cached(parts[Ops.SOURCE].arg))
-    return program.replace(src=(*program.src, binary))
+    return lambda: compile_source(program, renderer)
 
 
 def to_program(ast: UOp, renderer: Renderer) -> UOp:
@@ -176,22 +189,44 @@ def to_program(ast: UOp, renderer: Renderer) -> UOp:
         RuntimeError: Another op.
         CompileError: The compiler refused the source.
     """
+    return start_program(ast, renderer)()
+
+
+def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
+    """Do what ``to_program`` does in Python; the rest, which may run in another thread, is the call of the result.
+
+    Lowering holds the interpreter lock and a compiler does not: one thread that lowers kernel after kernel while
+    others compile them waits less than several that do both.
+    """
     from tinygrad.middleware import cache_token
 
     if ast.op is Ops.PROGRAM:
-        return complete_program(ast, renderer)
+        return _complete(ast, renderer)
     switches = tuple(v.value for v in (NOOPT, BEAM, TRANSCENDENTAL, EMULATED_DTYPES))
     key = (ast, type(renderer), str(renderer.target), cache_token(), switches)
-    found = to_program_cache.get(key)
-    if found is None:
-        found = load_program(ast, renderer, switches)
+    kept = to_program_cache.get(key)
+    if kept is not None:
+        return lambda: kept
+    found = load_program(ast, renderer, switches)
+    lowered = lower_to_source(ast, renderer) if found is None else found
+
+    def finish() -> UOp:
+        program = lowered
         if found is None:
-            found = do_to_program(ast, renderer)
-            save_program(ast, found, renderer, switches)
-        record_kernel(ast, found, renderer)
+            program = compile_source(lowered, renderer)
+            save_program(ast, program, renderer, switches)
+        record_kernel(ast, program, renderer)
         with _lock:
-            found = to_program_cache.setdefault(key, found)
-    return found
+            return to_program_cache.setdefault(key, program)
+
+    return finish
 
 
-__all__ = ["do_to_program", "full_rewrite_to_sink", "linearize", "to_program", "to_program_cache"]
+__all__ = [
+    "do_to_program",
+    "full_rewrite_to_sink",
+    "linearize",
+    "start_program",
+    "to_program",
+    "to_program_cache",
+]

@@ -7,6 +7,7 @@ Why:  everything that depends on the kernel alone is worked out here once, so th
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -78,7 +79,8 @@ def get_runtime(device: str, program: UOp, cache: bool = True) -> Any:
             f"get_runtime: the program {program.arg.name} has no BINARY; compile it with to_program first"
         )
     info: ProgramInfo = program.arg
-    elf = TinyELF(binary.arg, info.function_name, info.target, signature_of(program), program.key)
+    digest = hashlib.sha256(binary.arg).digest()
+    elf = TinyELF(binary.arg, info.function_name, info.target, signature_of(program), digest)
     loaded = Device[device].runtime(elf)
     return _runtimes.setdefault(key, loaded) if cache else loaded
 

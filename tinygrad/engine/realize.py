@@ -8,9 +8,11 @@ Why:  a launch is found by the identity of the interned body, so that running a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from tinygrad import settings
@@ -69,20 +71,21 @@ def _device_of(call: UOp) -> str:
     return str(device)
 
 
-def make_launch(body: UOp, device: str) -> Launch:
-    """Return a launch for the body of a call, compiling it if need be.
+def start_launch(body: UOp, device: str) -> Callable[[], Launch]:
+    """Lower the body of a call; the result compiles and loads it and returns its launch.
 
     Raises:
         RuntimeError: The body is of a kind that cannot be run.
     """
-    from tinygrad.codegen import to_program
+    from tinygrad.codegen import start_program
 
     if body.op is Ops.COPY:
-        return CopyLaunch(device)
+        return lambda: CopyLaunch(device)
     if body.op is Ops.SINK or body.op is Ops.PROGRAM:
         if getenv("ASSERT_COMPILE", 0):
             raise AssertionError(f"ASSERT_COMPILE: {body.arg.name} would have to be compiled")
-        return KernelLaunch(to_program(body, Device[device].renderer), device)
+        finish = start_program(body, Device[device].renderer)
+        return lambda: KernelLaunch(finish(), device)
     raise RuntimeError(f"run_linear: a call of {body.op.name} cannot be run; expected SINK, PROGRAM or COPY")
 
 
@@ -103,18 +106,39 @@ def launches_of(linear: UOp) -> list[Launch]:
 def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
     workers = min(PARALLEL.get(), len(keys))
     if workers < 2 or DEBUG.get() >= 3:  # what several kernels print must not be mixed
-        return [make_launch(*key) for key in keys]
-    # Building the graph of one kernel runs while the compiler, which releases the interpreter lock, works on another.
+        return [start_launch(*key)() for key in keys]
+    # This thread lowers kernel after kernel while the compiler, which releases the interpreter lock, works on others.
     # The threads live as long as this call, so that a forked child inherits none.
-    make = in_current_context(make_launch)
-    with ThreadPoolExecutor(workers, thread_name_prefix="tinygrad-compile") as pool:
-        futures = [pool.submit(make, *key) for key in keys]
+    with _short_turns(), ThreadPoolExecutor(workers, thread_name_prefix="tinygrad-compile") as pool:
+        futures = []
         try:
+            for key in keys:
+                futures.append(pool.submit(in_current_context(start_launch(*key))))
             return [future.result() for future in futures]
         except BaseException:
             for future in futures:
                 future.cancel()
             raise
+
+
+_TURN: Final = 0.002  # seconds
+_turns_lock = threading.Lock()
+_turns: list[float] = []  # the interval to restore, once for each call that has shortened it
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let a thread that has compiled something wait less for the interpreter lock than the usual 5 ms."""
+    with _turns_lock:
+        _turns.append(_turns[0] if _turns else sys.getswitchinterval())
+        sys.setswitchinterval(min(_turns[0], _TURN))
+    try:
+        yield
+    finally:
+        with _turns_lock:
+            usual = _turns.pop()
+            if not _turns:
+                sys.setswitchinterval(usual)
 
 
 def compile_linear(
@@ -294,6 +318,6 @@ def time_call(
 
 __all__ = [
     "before_data_access", "call_buffers", "capturing", "compile_linear", "estimate_uop", "get_call_arg_uops",
-    "get_call_name", "get_call_outs_ins", "get_runtime", "launches_of", "make_launch", "resolve_params", "run_linear",
+    "get_call_name", "get_call_outs_ins", "get_runtime", "launches_of", "resolve_params", "run_linear", "start_launch",
     "time_call",
 ]  # fmt: skip
