@@ -178,10 +178,10 @@ def _parse_idx(packed: bytes, shape: tuple[int, ...], path: Path) -> Array:
     expected_size = 4 + 4 * len(shape) + math.prod(shape)
     # A gzip file ends with the CRC-32 of its content: enough to see that a kept copy is this content, undamaged.
     kept = cache_home() / "datasets" / hashlib.sha256(packed).hexdigest()
-    content = _kept_copy(kept, expected_size, packed[-8:-4])
+    content: bytes | mmap.mmap | None = _kept_copy(kept, expected_size, packed[-8:-4])
     if content is None:
-        content = _unpack_idx(packed, shape, expected_size, path)
-        _keep_copy(kept, content)
+        content = unpacked = _unpack_idx(packed, shape, expected_size, path)
+        _keep_copy(kept, unpacked)
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
 
 
