@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Tensor, TinyJit
+from tinygrad.engine.jit import JitError
 from tinygrad.helpers import Context, GlobalCounters
 
 
@@ -147,9 +148,89 @@ def test_python_values_and_switches_matter(x: Tensor) -> None:
     assert f(x).tolist()[0] == [2.0, 4.0]
 
 
+def pair(a: Tensor, b: Tensor) -> tuple[Tensor, dict[str, Tensor], Tensor, Tensor]:
+    total = (a + b).realize()
+    return total[1], {"product": (a * b).realize()}, b, a.reshape(4)
+
+
+def test_nested_results_and_results_that_are_arguments(x: Tensor) -> None:
+    y = Tensor([[10.0, 20.0], [30.0, 40.0]]).realize()
+    f = warm(TinyJit(pair), x, y)
+    kept = []
+    for i in range(4):
+        x.assign(Tensor.full((2, 2), float(i))).realize()
+        kept.append(f(x, y))
+    for i, (total, named, same, view) in enumerate(kept):
+        assert total.tolist() == [30.0 + i, 40.0 + i]
+        assert named["product"].tolist() == [[10.0 * i, 20.0 * i], [30.0 * i, 40.0 * i]]
+        assert same is y
+        assert view.tolist() == [3.0] * 4  # of the argument, which has changed since
+
+
+def test_arguments_in_containers_keywords_and_values(x: Tensor) -> None:
+    def mixed(n: int, tensors: list[Tensor], *, scale: dict[str, Tensor], offset: float) -> Tensor:
+        return (tensors[0] * n + tensors[1] * scale["by"] + offset).realize()
+
+    f = TinyJit(mixed)
+    y = (x * 10).realize()
+    by = Tensor([2.0]).realize()
+    for _ in range(6):
+        for n, offset in ((1, 0.5), (3, 0.0), (3, -0.0)):
+            found = f(n, [x, y], scale={"by": by}, offset=offset)
+            assert found.tolist() == (x * n + y * 2 + offset).tolist()
+            again = f(n, [y, x], scale={"by": by}, offset=offset)
+            assert again.tolist() == (y * n + x * 2 + offset).tolist()
+    assert all(entry.captured._repeat is not None for entry in f._entries.values())
+
+
+def test_nothing_is_returned(x: Tensor) -> None:
+    total = Tensor.zeros(2, 2).contiguous().realize()
+
+    def add(t: Tensor) -> None:
+        total.assign(total + t).realize()
+
+    f = warm(TinyJit(add), x)
+    assert f(x) is None
+    assert total.tolist() == [[6.0, 12.0], [18.0, 24.0]]
+
+
+def test_unusual_arguments_after_usual_ones(x: Tensor) -> None:
+    y = (x + 1).realize()
+    f = warm(TinyJit(lambda a, b: (a + b).realize()), x, y)
+    for bad, message in (
+        ((x, x), "duplicate inputs"), ((y, x.T), "views?"), ((x, y[0:1]), "real buffers"),
+        ((x, Tensor([1.0, 2.0]).realize()), "args mismatch"), ((x,), "args mismatch"),
+        ((x, (y > 0).realize()), "args mismatch"), ((x, Tensor(1.0)), "a constant"),
+    ):  # fmt: skip
+        for _ in range(2):
+            with pytest.raises(JitError, match=message):
+                f(*bad)
+            assert f(x, y).tolist() == [[3.0, 5.0], [7.0, 9.0]]
+    assert f(x + 10, y).tolist() == [[13.0, 15.0], [17.0, 19.0]]
+    assert f((x + 10).realize(), y).tolist() == [[13.0, 15.0], [17.0, 19.0]]
+
+
+def test_an_argument_that_is_the_state(x: Tensor) -> None:
+    state = Tensor.zeros(2, 2).contiguous().realize()
+
+    def step(t: Tensor) -> Tensor:
+        before = (t + 1).realize()
+        state.assign(state + before).realize()
+        return (before + t).realize()
+
+    f = warm(TinyJit(step), x)
+    now = np.array(state.numpy())
+    assert (f(state).numpy() == now * 2 + 1).all()
+    assert (state.numpy() == now * 2 + 1).all()
+    assert f(x).tolist() == [[3.0, 5.0], [7.0, 9.0]]
+
+
 def test_large_results_are_not_kept() -> None:
     x = Tensor.zeros(1 << 19).contiguous().realize()
     f = TinyJit(double)
     for _ in range(5):
-        f(x)
-    assert f.captured._repeat is None
+        result = f(x)
+    assert f.captured._repeat._kept == []
+    before = GlobalCounters.mem_used
+    del result
+    assert GlobalCounters.mem_used == before - (4 << 19)

@@ -62,6 +62,8 @@ class Arguments:
         infos: What they look like, after ``resolve``.
         var_vals: Values of Variables, from arguments and from shapes of inputs.
         key: Everything else that the call depends on.
+        all_names: Of everything that is no container.
+        constants: (position in ``all_names``, value) of what is no tensor.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -70,8 +72,13 @@ class Arguments:
         self.nodes: list[UOp] = []
         self.infos: list[InputInfo] = []
         self.var_vals: dict[str, int] = {}
+        self.all_names: list[Name] = []
+        self.constants: list[tuple[int, Any]] = []
         key: list[Hashable] = []
-        for name, value in _leaves(args, kwargs):
+        for name, value in leaves(args, kwargs):
+            self.all_names.append(name)
+            if not isinstance(value, Tensor):
+                self.constants.append((len(self.all_names) - 1, value))
             if isinstance(value, Tensor):
                 self.names.append(name)
                 self.tensors.append(value)
@@ -187,7 +194,7 @@ def _is_plain_view(uop: UOp) -> bool:
     return moved and not symbolic
 
 
-def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Name, Any]]:
+def leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Name, Any]]:
     """Yield (name, value) of everything that is no container, in an order that does not depend on that of keywords."""
     stack: list[tuple[Name, Any]] = [*enumerate(args), *sorted(kwargs.items())]
     stack.reverse()
@@ -216,6 +223,18 @@ def _key_of(value: Any) -> Hashable:
     return value if isinstance(value, UOp) else ById(value)
 
 
+def is_plain_value(value: Any) -> bool:
+    """Whether a value of an argument is a number, a text or the like, which ``same_value`` can compare."""
+    return isinstance(value, _VALUES)
+
+
+def same_value(given: Any, before: Any) -> bool:
+    """Whether an argument has the value (a plain one) that it had before; 1, 1.0 and True are three values."""
+    if type(given) is not type(before):
+        return False
+    return bool(given is before or _key_of(given) == _key_of(before))
+
+
 def map_structure(value: Any, leaf: Callable[[Any], Any]) -> Any:
     """Return nested lists, tuples and dicts with ``leaf`` applied to everything else."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -227,4 +246,6 @@ def map_structure(value: Any, leaf: Callable[[Any], Any]) -> Any:
     return leaf(value)
 
 
-__all__ = ["Arguments", "InputInfo", "JitError", "Name", "label", "map_structure"]
+__all__ = [
+    "Arguments", "InputInfo", "JitError", "Name", "is_plain_value", "label", "leaves", "map_structure", "same_value",
+]  # fmt: skip

@@ -17,7 +17,8 @@ from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.engine.arguments import Arguments, JitError, map_structure
 from tinygrad.engine.realize import call_buffers, compile_linear, get_call_outs_ins, launches_of
-from tinygrad.engine.replay import INPUT, RESULT, CapturedJit, Leaf, ResultStorage, Slot
+from tinygrad.engine.replay import CapturedJit
+from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.helpers import getenv
 from tinygrad.live import is_view_node, live_tensors
 from tinygrad.schedule.memory import memory_plan_rewrite

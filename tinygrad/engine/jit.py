@@ -22,6 +22,7 @@ from tinygrad.engine.capture import CapturedJit, Recorder, build_capture
 from tinygrad.engine.capturing import capturing
 from tinygrad.engine.graph import GraphException, GraphRunner, MultiGraphRunner
 from tinygrad.engine.realize import run_linear
+from tinygrad.engine.repeat import NOT_REPEATED
 from tinygrad.helpers import getenv
 from tinygrad.live import live_tensors
 from tinygrad.mixin.rand import random_state
@@ -141,9 +142,9 @@ class TinyJit(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not JIT.get() and self.fxn is not None:
             return _realized(self.fxn(*args, **kwargs))
-        if self.captured is not None and self._last is not None and not kwargs:
-            again = self.captured.again(args)
-            if again is not None:
+        if self.captured is not None and self._last is not None:
+            again = self.captured.again(args, kwargs)
+            if again is not NOT_REPEATED:
                 self._last.calls += 1
                 self.cnt += 1
                 return again

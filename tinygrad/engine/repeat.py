@@ -1,115 +1,278 @@
-"""The same call again: what a replay needs not do when nothing but the contents of its inputs has changed.
+"""Replays with few checks: what a call needs whose arguments look as usual.
 
-In:   a replay that has just run, with its arguments and results.
-Out:  ``Repeat``: runs the launches once more and returns the result as a new tensor; None where that is not right.
-Why:  a network of tiny kernels runs for a few microseconds, and finding storage for arguments and results in Python
-      takes longer. Launch lists point at the right memory already if the arguments are the same nodes and nobody has
-      kept the result of an earlier call: its storage then takes the new result.
+In:   a replay that has just run, and the arguments of the next call.
+Out:  ``Repeat``: runs the launches again and returns new tensors; ``NOT_REPEATED`` where the call needs more than this.
+Why:  a network of tiny kernels runs for a few microseconds; looking at every argument and making storage for every
+      result in Python takes longer. Arguments that are the same nodes as before need no look at all, other plain
+      tensors a short one; launch lists point at the right memory already; and a result that nobody has kept gives its
+      storage to the next. Whatever is unusual, errors included, is left to the long way (engine/replay.py).
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tinygrad.engine.arguments import Arguments, InputInfo, is_plain_value, leaves, map_structure, same_value
 from tinygrad.engine.report import wants_report
+from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.helpers import GlobalCounters
 from tinygrad.tensor import Tensor
-from tinygrad.uop.ops import UOp
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, buffers
 
 if TYPE_CHECKING:
+    from tinygrad.device import Buffer
     from tinygrad.engine.graph import NativeGraph
 
 MOST_BYTES: Final = 1 << 20  # results that are kept for the next calls
+# Two, because the result of the call before is still held in ``result = function(x)``.
 MOST_RESULTS: Final = 2
+NOT_REPEATED: Final = object()
 
 
-class Result:
-    """Storage of one result, and who holds it.
+class _Results:
+    """Storage of the results of one call, and who holds it.
 
     Args:
-        storage: BUFFERs of the results.
-        shown: The node of the returned tensor.
-        slots: For each PARAM of the launches, the memory that it stands for.
+        storage: BUFFERs of the results, allocated.
+        shown: The nodes of the returned tensors that show them.
+        slots: (number, PARAM) of the results that launches use.
     """
 
-    __slots__ = ("alone", "held", "memory", "shown", "slots")
+    __slots__ = ("_alone", "_held", "_memory", "shown", "slots")
 
-    def __init__(self, storage: Sequence[UOp], shown: UOp, slots: dict[int, Any]) -> None:
-        self.shown, self.slots = shown, list(slots.items())
-        buffers = [node.buffer for node in storage]
-        self.memory = [(buffer, buffer._buf) for buffer in buffers]
-        self.held: list[Any] = [shown, *storage, *buffers]
-        self.alone: list[int] = []
+    def __init__(self, storage: list[UOp], shown: list[UOp], slots: Sequence[tuple[int, Slot]]) -> None:
+        parts = [slot.part(storage[slot.index]) for _, slot in slots]
+        owners = [node.buffer for node in (*storage, *parts)]
+        self.shown = shown
+        self.slots = [
+            (number, buffer.ensure_allocated()._buf)
+            for (number, _), buffer in zip(slots, owners[len(storage) :], strict=True)
+        ]
+        self._memory = [(buffer, buffer._buf) for buffer in owners]
+        self._held: list[Any] = [*shown, *storage, *parts, *owners]
+        self._alone: list[int] = []
 
     def close(self) -> None:
-        """Count who holds the result, at a moment when nobody else does."""
-        self.alone = self._holders()
+        """Count who holds the results, at a moment when nobody else does."""
+        self._alone = self._holders()
 
     def is_free(self) -> bool:
-        """Whether nobody else holds the result, and its memory is where it was."""
-        if self._holders() != self.alone:
+        """Whether nobody else holds the results, and their memory is where it was."""
+        if self._holders() != self._alone:
             return False
-        return all(buffer._buf is memory for buffer, memory in self.memory)
+        return all(buffer._buf is memory for buffer, memory in self._memory)
 
     def _holders(self) -> list[int]:
-        return list(map(sys.getrefcount, self.held))
+        return list(map(sys.getrefcount, self._held))
+
+
+class _Input:
+    """One input: what it must look like, and the one of the last call.
+
+    Args:
+        info: What it looked like in the capture; a plain shape.
+        slots: Numbers of the PARAMs that stand for it.
+    """
+
+    __slots__ = ("buffer", "info", "memory", "node", "slots", "uop")
+
+    def __init__(self, info: InputInfo, slots: list[int]) -> None:
+        self.info, self.slots = info, slots
+        self.memory: Any = None
+        # The arguments must not be kept alive.
+        self.uop: Callable[[], UOp | None] = _nothing
+        self.node: Callable[[], UOp | None] = _nothing
+        self.buffer: Callable[[], Buffer | None] = _nothing
+
+    def is_same(self, uop: UOp) -> bool:
+        """Whether this is the node of the last call, in the same memory."""
+        return self.uop() is uop and getattr(self.buffer(), "_buf", None) is self.memory
+
+    def take(self, uop: UOp, written: set[int]) -> bool:
+        """Take another node if it is memory of the right form that no launch writes as its state."""
+        node, info = uop, self.info
+        while node.op is Ops.RESHAPE and len(node.src) == 1:
+            node = node.src[0]
+        if (
+            node.op is not Ops.BUFFER or uop.dtype is not info.dtype or node.arg.shape[0] != info.size
+            or node.arg.device != info.device or uop.shape != info.view
+        ):  # fmt: skip
+            return False
+        buffer = buffers.get(node)
+        if buffer is None or buffer._buf is None or id(buffer.base) in written:
+            return False
+        self.memory = buffer._buf
+        self.uop, self.node, self.buffer = weakref.ref(uop), weakref.ref(node), weakref.ref(buffer)
+        return True
+
+
+def _nothing() -> None:
+    return None
 
 
 class Repeat:
-    """Replays with the same arguments.
+    """Replays whose arguments look as usual.
 
     Args:
-        graph: The launch list.
-        arguments: The arguments, and the BUFFERs under them.
-        is_param: The flag of the returned tensor.
+        graph: The launch list of the whole capture.
+        arguments: Of a call; they are simple (``is_simple``).
+        slots: What the PARAMs stand for.
+        results: Storage that a call makes.
+        structure: What a call returns.
+        written: Storages (ids of Buffers) that the launches write as their state.
     """
 
-    __slots__ = ("arguments", "graph", "is_param", "results")
+    __slots__ = (
+        "_constants", "_graph", "_inputs", "_is_flat", "_kept", "_names", "_result_slots", "_results", "_shown_leaves",
+        "_structure", "_written",
+    )  # fmt: skip
 
-    def __init__(self, graph: NativeGraph, arguments: Sequence[tuple[Tensor, UOp]], is_param: bool) -> None:
-        self.graph, self.is_param = graph, is_param
-        # The arguments must not be kept alive.
-        self.arguments = [(weakref.ref(t.uop), weakref.ref(node.buffer), node.buffer._buf) for t, node in arguments]
-        # Two, because the result of the call before is still held in ``result = function(x)``.
-        self.results: list[Result] = []
+    def __init__(
+        self, graph: NativeGraph, arguments: Arguments, slots: Sequence[Slot], results: Sequence[ResultStorage],
+        structure: Any, written: set[int],
+    ) -> None:  # fmt: skip
+        self._graph, self._results, self._structure, self._written = graph, results, structure, written
+        self._names, self._constants = arguments.all_names, arguments.constants
+        self._is_flat = not self._constants and all(isinstance(name, int) for name in self._names)
+        of_input: list[list[int]] = [[] for _ in arguments.infos]
+        self._result_slots: list[tuple[int, Slot]] = []
+        for number, slot in enumerate(slots):
+            if number not in graph.places:
+                continue
+            if slot.kind == INPUT:
+                of_input[slot.index].append(number)
+            else:
+                self._result_slots.append((number, slot))
+        self._inputs = [_Input(info, of) for info, of in zip(arguments.infos, of_input, strict=True)]
+        self._shown_leaves: list[Leaf] = []
+        map_structure(structure, self._note_leaf)
+        self._kept: list[_Results] = []
 
-    def has_arguments(self, args: Sequence[Any]) -> bool:
-        """Whether these are the same arguments, in the same memory."""
-        if len(args) != len(self.arguments):
-            return False
-        for given, (node, buffer, memory) in zip(args, self.arguments, strict=True):
-            if type(given) is not Tensor or given.uop is not node() or getattr(buffer(), "_buf", None) is not memory:
+    def _note_leaf(self, leaf: Any) -> None:
+        if isinstance(leaf, Leaf) and leaf.kind == RESULT:
+            self._shown_leaves.append(leaf)
+
+    @staticmethod
+    def is_simple(arguments: Arguments, slots: Sequence[Slot], structure: Any) -> bool:
+        """Whether calls with such arguments can be repeated: no Variables, no parts of inputs, values that compare."""
+        leaves: list[Leaf] = []
+        map_structure(structure, lambda leaf: leaves.append(leaf) if isinstance(leaf, Leaf) else None)
+        return (
+            not arguments.var_vals
+            and not any(info.variables for info in arguments.infos)
+            and all(is_plain_value(value) for _, value in arguments.constants)
+            and all(slot.whole for slot in slots if slot.kind == INPUT)
+            and not any(leaf.is_symbolic for leaf in leaves)
+        )
+
+    def _tensors(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:
+        """Return the inputs if everything else among the arguments is as it was, else None."""
+        if self._is_flat and not kwargs:
+            return args if len(args) == len(self._inputs) else None
+        found = list(leaves(args, kwargs))
+        if [name for name, _ in found] != self._names:
+            return None
+        for at, value in self._constants:
+            if not same_value(found[at][1], value):
+                return None
+        constant = {at for at, _ in self._constants}
+        return [value for at, (_, value) in enumerate(found) if at not in constant]
+
+    def _point_at(self, tensors: Sequence[Any]) -> bool:
+        """Note the inputs if they are as they have to be."""
+        changed = False
+        for given, expected in zip(tensors, self._inputs, strict=True):
+            if type(given) is not Tensor:
                 return False
+            if expected.is_same(given.uop):
+                continue
+            changed = True
+            if not expected.take(given.uop, self._written):
+                return False
+        if changed and len({i.node() for i in self._inputs}) < len(self._inputs):
+            for i in self._inputs:
+                i.uop = _nothing  # the next call looks again
+            return False
         return True
 
-    def run(self) -> Tensor | None:
-        """Run the launches into storage that nobody needs any more, and return the result; None if there is none."""
-        if wants_report():
-            return None
-        found = next((result for result in self.results if result.is_free()), None)
-        if found is None:
-            return None
-        graph = self.graph
-        known = graph.memory
-        for slot, memory in found.slots:
-            if known.get(slot) is not memory:
-                known[slot] = memory
-                graph.batch.set_buffers(graph.places[slot], memory)
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run the launches on the arguments and return the results as new tensors, or NOT_REPEATED."""
+        tensors = self._tensors(args, kwargs)
+        if tensors is None or wants_report() or not self._point_at(tensors):
+            return NOT_REPEATED
+        graph = self._graph
+        for expected in self._inputs:
+            for slot in expected.slots:
+                if graph.memory.get(slot) is not expected.memory:
+                    graph.set_memory(slot, expected.memory)
+        shown = self._storage()
         graph.batch.run()
         GlobalCounters.kernel_count += len(graph)
         GlobalCounters.global_ops += graph.work[0]
         GlobalCounters.global_mem += graph.work[1]
-        return self.tensor(found)
+        return self._returned(tensors, shown)
 
-    def tensor(self, result: Result) -> Tensor:
-        """Return a tensor that shows a result."""
-        made = Tensor(result.shown)
-        if not self.is_param:
-            made.is_param = False
+    def _storage(self) -> list[UOp]:
+        """Point the launches at storage for the results; returns the nodes to show."""
+        if not self._results:
+            return []
+        found = None
+        for kept in self._kept:
+            if kept.is_free():
+                found = kept
+                break
+        if found is None:
+            found = self._new_storage()
+        graph = self._graph
+        for slot, memory in found.slots:
+            if graph.memory.get(slot) is not memory:
+                graph.set_memory(slot, memory)
+        return found.shown
+
+    def _new_storage(self) -> _Results:
+        storage = [UOp.new_buffer(r.device, r.size, r.dtype) for r in self._results]
+        for node in storage:
+            node.buffer.ensure_allocated()
+        shown = [_viewed(leaf.base([], storage), leaf) for leaf in self._shown_leaves]
+        made = _Results(storage, shown, self._result_slots)
+        if sum(node.buffer.nbytes for node in storage) <= MOST_BYTES:
+            del node, storage, shown  # from here on nobody but ``made`` holds them
+            made.close()
+            self._kept = [*self._kept, made][-MOST_RESULTS:]
         return made
 
+    def _returned(self, tensors: Sequence[Any], shown: list[UOp]) -> Any:
+        results = iter(shown)
 
-__all__ = ["MOST_BYTES", "MOST_RESULTS", "Repeat", "Result"]
+        def make(leaf: Any) -> Any:
+            if not isinstance(leaf, Leaf):
+                return leaf
+            if leaf.kind == "same":
+                return leaf.tensor
+            if leaf.kind == "argument":
+                return tensors[leaf.index]
+            if leaf.kind == RESULT:
+                made = Tensor(next(results))
+            else:
+                node = self._inputs[leaf.index].node()
+                assert node is not None
+                made = Tensor(_viewed(node, leaf))
+            if not leaf.is_param:
+                made.is_param = False
+            return made
+
+        return map_structure(self._structure, make)
+
+
+def _viewed(node: UOp, leaf: Leaf) -> UOp:
+    """Return the views of a leaf, applied to a node."""
+    for op, dtype, arg, _ in leaf.chain:
+        node = UOp(op, dtype, (node,), arg)
+    return node
+
+
+__all__ = ["NOT_REPEATED", "Repeat"]

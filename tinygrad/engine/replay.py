@@ -11,76 +11,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from tinygrad.device import Buffer
-from tinygrad.dtype import DType, dtypes
+from tinygrad.dtype import dtypes
 from tinygrad.engine.arguments import Arguments, InputInfo, JitError, Name, map_structure
 from tinygrad.engine.graph import GraphException, GraphRunner, NativeGraph, graph_class
 from tinygrad.engine.launch import Launch
 from tinygrad.engine.realize import call_buffers, get_call_outs_ins, launches_of
-from tinygrad.engine.repeat import MOST_BYTES, MOST_RESULTS, Repeat, Result
+from tinygrad.engine.repeat import NOT_REPEATED, Repeat
 from tinygrad.engine.report import run_reported, wants_report
+from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import GlobalCounters
 from tinygrad.settings import DEBUG, GRAPH
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, buffers, sint, sym_infer
-
-INPUT: Final = "input"
-RESULT: Final = "result"
-
-
-@dataclass(frozen=True)
-class Slot:
-    """What a PARAM of the captured LINEAR stands for: part of an input, or of a result.
-
-    Attributes:
-        kind: "input" or "result".
-        index: Its number.
-        offset: In bytes, from the beginning of the storage.
-        size: Elements.
-        dtype: Of the elements.
-        whole: It is the storage itself.
-    """
-
-    kind: str
-    index: int
-    offset: int
-    size: int
-    dtype: DType
-    whole: bool
-
-
-@dataclass(frozen=True)
-class ResultStorage:
-    """Storage that every replay makes anew."""
-
-    device: str
-    size: int
-    dtype: DType
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """How a returned tensor is made again: views, applied to an input or to the storage of a result.
-
-    Attributes:
-        kind: "input", "result", "argument" (the input tensor itself) or "same" (a tensor that no replay changes).
-        index: Number of the input or result.
-        part: For a result: (offset, size, dtype) of the part of the storage that is shown.
-        chain: Movement nodes as (op, dtype, arg, symbolic sources), the innermost first.
-        is_param: The tensor's flag.
-        tensor: For "same".
-    """
-
-    kind: str
-    index: int = -1
-    part: tuple[int, int, DType] | None = None
-    chain: tuple[tuple[Ops, DType, Any, tuple[UOp, ...]], ...] = ()
-    is_param: bool = True
-    tensor: Tensor | None = None
 
 
 @dataclass
@@ -104,7 +51,7 @@ class CapturedJit:
     """
 
     __slots__ = (
-        "_lock", "_previous", "_repeat", "_steps", "_written", "expected_input_info", "expected_names", "inner",
+        "_lock", "_repeat", "_repeat_tried", "_steps", "_written", "expected_input_info", "expected_names", "inner",
         "input_vars", "linear", "results", "slices", "slots", "structure", "var_vals",
     )  # fmt: skip
 
@@ -120,7 +67,7 @@ class CapturedJit:
         self._steps: list[_Step] | None = None
         self._written: set[int] | None = None
         self._repeat: Repeat | None = None
-        self._previous: list[int] = []
+        self._repeat_tried = False
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -154,13 +101,11 @@ class CapturedJit:
                 fault = f"a slice of the captured function is {first} to {last} of {most} for {values}"
                 raise ShapeError(error_text("TinyJit", fault, rule="0 <= start <= end <= size"))
 
-    def again(self, args: tuple[Any, ...]) -> Tensor | None:
-        """Replay if the arguments are the same as before and an earlier result is nobody's any more; else None."""
-        repeat = self._repeat
-        if repeat is None or not repeat.has_arguments(args):
-            return None
+    def again(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Replay if a call before was like this one (see engine/repeat.py); else NOT_REPEATED."""
         with self._lock:
-            return repeat.run() if repeat is self._repeat else None
+            repeat = self._repeat
+            return NOT_REPEATED if repeat is None else repeat.run(args, kwargs)
 
     def __call__(self, arguments: Arguments) -> Any:
         """Replay on new inputs and return new result tensors."""
@@ -172,38 +117,21 @@ class CapturedJit:
             inputs = self._without_aliases(arguments.nodes)
             results = [UOp.new_buffer(r.device, r.size, r.dtype) for r in self.results]
             stands_for = {INPUT: inputs, RESULT: results}
-            self.run([_part(stands_for[s.kind][s.index], s) for s in self.slots], var_vals)
-            repeat = self._repeatable(arguments) if inputs is arguments.nodes else None
-            if repeat is not None and isinstance(self.structure, Leaf):
-                result = Result(results, self._shown(self.structure, arguments, results), repeat.graph.memory)
-                del results, stands_for  # from here on nobody but ``result`` holds the results
-                result.close()
-                repeat.results = [*repeat.results, result][-MOST_RESULTS:]
-                return repeat.tensor(result)
+            self.run([s.part(stands_for[s.kind][s.index]) for s in self.slots], var_vals)
+            if not self._repeat_tried:
+                self._repeat, self._repeat_tried = self._repeatable(arguments), True
         return self._returned(arguments, results)
 
     def _repeatable(self, arguments: Arguments) -> Repeat | None:
-        """Return how to repeat this replay if it came twice with the same arguments, and is simple enough."""
-        if self._repeat is not None and self._repeat.has_arguments(arguments.tensors):
-            return self._repeat
-        self._repeat = None
-        nodes = [id(t.uop) for t in arguments.tensors]
-        came_before, self._previous = nodes == self._previous, nodes
-        leaf, steps = self.structure, self._steps or []
+        """Return how to repeat calls with such arguments; None if they are not simple enough."""
+        steps = self._steps or []
         graph = steps[0].graph if len(steps) == 1 else None
-        simple = (
-            came_before
-            and isinstance(leaf, Leaf)
-            and leaf.kind == RESULT
-            and not arguments.var_vals
-            and not arguments.key
-            and all(isinstance(name, int) for name in arguments.names)
-            and sum(r.size * r.dtype.itemsize for r in self.results) <= MOST_BYTES
-        )
-        if simple and isinstance(graph, NativeGraph) and not graph.dynamic and isinstance(leaf, Leaf):
-            inputs = list(zip(arguments.tensors, arguments.nodes, strict=True))
-            self._repeat = Repeat(graph, inputs, leaf.is_param)
-        return self._repeat
+        if not isinstance(graph, NativeGraph) or graph.dynamic or self.slices:
+            return None
+        if not Repeat.is_simple(arguments, self.slots, self.structure):
+            return None
+        assert self._written is not None
+        return Repeat(graph, arguments, self.slots, self.results, self.structure, self._written)
 
     def _without_aliases(self, nodes: Sequence[UOp]) -> Sequence[UOp]:
         """Return the inputs, with copies of those that lie in storage that a replay writes."""
@@ -283,7 +211,7 @@ class CapturedJit:
             steps.append(_Step(graph, calls, [launches[i] for i in members]))
         return steps
 
-    def _shown(self, leaf: Leaf, arguments: Arguments, results: Sequence[UOp]) -> UOp:
+    def _shown(self, leaf: Leaf, arguments: Arguments, results: list[UOp]) -> UOp:
         """Return the node that a returned tensor shows."""
         values = arguments.var_vals
 
@@ -291,16 +219,12 @@ class CapturedJit:
             bound = {b: b.src[0].bind(values[b.expr]) for b in u.toposort() if b.is_bound_var and b.expr in values}
             return u.substitute(bound) if bound else u
 
-        if leaf.kind == INPUT:
-            u = arguments.nodes[leaf.index]
-        else:
-            assert leaf.part is not None
-            u = _part_of(results[leaf.index], *leaf.part)
+        u = leaf.base(arguments.nodes, results)
         for op, dtype, arg, extra in leaf.chain:
             u = UOp(op, dtype, (u, *map(rebound, extra)), arg)
         return u
 
-    def _returned(self, arguments: Arguments, results: Sequence[UOp]) -> Any:
+    def _returned(self, arguments: Arguments, results: list[UOp]) -> Any:
         def make(leaf: Any) -> Any:
             if not isinstance(leaf, Leaf):
                 return leaf
@@ -318,6 +242,7 @@ class CapturedJit:
         """Free the memory of intermediates; the next replay allocates it again."""
         with self._lock:
             self._steps = self._written = self._repeat = None
+            self._repeat_tried = False
             fresh: dict[int, Buffer] = {}
             for node in self.inner:
                 old = node.buffer
@@ -325,17 +250,4 @@ class CapturedJit:
                 buffers[node] = base if old.base is old else base.view(old.size, old.dtype, old.offset)
 
 
-def _part(node: UOp, slot: Slot) -> UOp:
-    if slot.whole:
-        return node
-    return UOp.from_buffer(node.buffer.view(slot.size, slot.dtype, slot.offset))
-
-
-def _part_of(node: UOp, offset: int, size: int, dtype: DType) -> UOp:
-    whole = node.buffer
-    if offset == 0 and size == whole.size and dtype is whole.dtype:
-        return node
-    return UOp.from_buffer(whole.view(size, dtype, offset))
-
-
-__all__ = ["INPUT", "RESULT", "CapturedJit", "Leaf", "ResultStorage", "Slot"]
+__all__ = ["CapturedJit"]

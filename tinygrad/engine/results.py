@@ -1,0 +1,95 @@
+"""What the PARAMs of a captured LINEAR stand for, and how returned tensors are made.
+
+In:   what a function returned while it was captured.
+Out:  records of storage and views, without any memory.
+Why:  capturing writes them down, and both ways to replay (all checks, or those that a usual call needs) read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tinygrad.dtype import DType
+from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+INPUT: Final = "input"
+RESULT: Final = "result"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What a PARAM of the captured LINEAR stands for: part of an input, or of a result.
+
+    Attributes:
+        kind: "input" or "result".
+        index: Its number.
+        offset: In bytes, from the beginning of the storage.
+        size: Elements.
+        dtype: Of the elements.
+        whole: It is the storage itself.
+    """
+
+    kind: str
+    index: int
+    offset: int
+    size: int
+    dtype: DType
+    whole: bool
+
+    def part(self, node: UOp) -> UOp:
+        """Return the node of the part of the storage ``node``."""
+        if self.whole:
+            return node
+        return UOp.from_buffer(node.buffer.view(self.size, self.dtype, self.offset))
+
+
+@dataclass(frozen=True)
+class ResultStorage:
+    """Storage that every replay makes anew."""
+
+    device: str
+    size: int
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """How a returned tensor is made again: views, applied to an input or to the storage of a result.
+
+    Attributes:
+        kind: "input", "result", "argument" (the input tensor itself) or "same" (a tensor that no replay changes).
+        index: Number of the input or result.
+        section: For a result: (offset, size, dtype) of the part of the storage that is shown.
+        chain: Movement nodes as (op, dtype, arg, symbolic sources), the innermost first.
+        is_param: The tensor's flag.
+        tensor: For "same".
+    """
+
+    kind: str
+    index: int = -1
+    section: tuple[int, int, DType] | None = None
+    chain: tuple[tuple[Ops, DType, Any, tuple[UOp, ...]], ...] = ()
+    is_param: bool = True
+    tensor: Tensor | None = None
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether the views depend on Variables."""
+        return any(extra for _, _, _, extra in self.chain)
+
+    def base(self, inputs: list[UOp], results: list[UOp]) -> UOp:
+        """Return the node under the views, given the BUFFERs of inputs and results."""
+        if self.kind == INPUT:
+            return inputs[self.index]
+        assert self.section is not None
+        node, (offset, size, dtype) = results[self.index], self.section
+        whole = node.buffer
+        if offset == 0 and size == whole.size and dtype is whole.dtype:
+            return node
+        return UOp.from_buffer(whole.view(size, dtype, offset))
+
+
+__all__ = ["INPUT", "RESULT", "Leaf", "ResultStorage", "Slot"]
