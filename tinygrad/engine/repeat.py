@@ -13,11 +13,11 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tinygrad.engine.arguments import Arguments, InputInfo, is_plain_value, leaves, map_structure, same_value
 from tinygrad.engine.report import wants_report
-from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
+from tinygrad.engine.results import INPUT, Leaf, ResultStorage, Slot
 from tinygrad.helpers import GlobalCounters
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -31,6 +31,8 @@ MOST_BYTES: Final = 1 << 20  # results that are kept for the next calls
 # Two, because the result of the call before is still held in ``result = function(x)``.
 MOST_RESULTS: Final = 2
 NOT_REPEATED: Final = object()
+
+_Maker: TypeAlias = Callable[[Sequence[Any], list[UOp]], Any]
 
 
 class _Results:
@@ -52,8 +54,8 @@ class _Results:
             (number, buffer.ensure_allocated()._buf)
             for (number, _), buffer in zip(slots, owners[len(storage) :], strict=True)
         ]
-        self._memory = [(buffer, buffer._buf) for buffer in owners]
-        self._held: list[Any] = [*shown, *storage, *parts, *owners]
+        self._memory = [(buffer, buffer._buf) for buffer in dict.fromkeys(owners)]
+        self._held: list[Any] = list({id(x): x for x in (*shown, *storage, *parts, *owners)}.values())
         self._alone: list[int] = []
 
     def close(self) -> None:
@@ -127,15 +129,15 @@ class Repeat:
     """
 
     __slots__ = (
-        "_constants", "_graph", "_inputs", "_is_flat", "_kept", "_names", "_result_slots", "_results", "_shown_leaves",
-        "_structure", "_written",
+        "_constants", "_graph", "_inputs", "_is_flat", "_kept", "_names", "_result_slots", "_results", "_returned",
+        "_shown_leaves", "_written",
     )  # fmt: skip
 
     def __init__(
         self, graph: NativeGraph, arguments: Arguments, slots: Sequence[Slot], results: Sequence[ResultStorage],
         structure: Any, written: set[int],
     ) -> None:  # fmt: skip
-        self._graph, self._results, self._structure, self._written = graph, results, structure, written
+        self._graph, self._results, self._written = graph, results, written
         self._names, self._constants = arguments.all_names, arguments.constants
         self._is_flat = not self._constants and all(isinstance(name, int) for name in self._names)
         of_input: list[list[int]] = [[] for _ in arguments.infos]
@@ -149,12 +151,8 @@ class Repeat:
                 self._result_slots.append((number, slot))
         self._inputs = [_Input(info, of) for info, of in zip(arguments.infos, of_input, strict=True)]
         self._shown_leaves: list[Leaf] = []
-        map_structure(structure, self._note_leaf)
+        self._returned = self._maker(structure)
         self._kept: list[_Results] = []
-
-    def _note_leaf(self, leaf: Any) -> None:
-        if isinstance(leaf, Leaf) and leaf.kind == RESULT:
-            self._shown_leaves.append(leaf)
 
     @staticmethod
     def is_simple(arguments: Arguments, slots: Sequence[Slot], structure: Any) -> bool:
@@ -245,27 +243,43 @@ class Repeat:
             self._kept = [*self._kept, made][-MOST_RESULTS:]
         return made
 
-    def _returned(self, tensors: Sequence[Any], shown: list[UOp]) -> Any:
-        results = iter(shown)
+    def _maker(self, structure: Any) -> _Maker:
+        """Return how to make what a call returns of its inputs and of the nodes that show results."""
+        if isinstance(structure, Leaf):
+            return self._leaf_maker(structure)
+        if isinstance(structure, dict):
+            named = {key: self._maker(value) for key, value in structure.items()}
+            return lambda tensors, shown: {key: make(tensors, shown) for key, make in named.items()}
+        if not isinstance(structure, (list, tuple)):
+            return lambda tensors, shown: structure
+        kind, makers = type(structure), [self._maker(value) for value in structure]
+        if hasattr(structure, "_fields"):
+            return lambda tensors, shown: kind(*[make(tensors, shown) for make in makers])
+        return lambda tensors, shown: kind([make(tensors, shown) for make in makers])
 
-        def make(leaf: Any) -> Any:
-            if not isinstance(leaf, Leaf):
-                return leaf
-            if leaf.kind == "same":
-                return leaf.tensor
-            if leaf.kind == "argument":
-                return tensors[leaf.index]
-            if leaf.kind == RESULT:
-                made = Tensor(next(results))
-            else:
-                node = self._inputs[leaf.index].node()
-                assert node is not None
-                made = Tensor(_viewed(node, leaf))
-            if not leaf.is_param:
-                made.is_param = False
-            return made
+    def _leaf_maker(self, leaf: Leaf) -> _Maker:
+        index, is_param = leaf.index, leaf.is_param
+        if leaf.kind == "same":
+            return lambda tensors, shown: leaf.tensor
+        if leaf.kind == "argument":
+            return lambda tensors, shown: tensors[index]
+        if leaf.kind == INPUT:
+            return lambda tensors, shown: _tensor(_viewed(_present(self._inputs[index].node()), leaf), is_param)
+        number = len(self._shown_leaves)
+        self._shown_leaves.append(leaf)
+        return lambda tensors, shown: _tensor(shown[number], is_param)
 
-        return map_structure(self._structure, make)
+
+def _tensor(node: UOp, is_param: bool) -> Tensor:
+    made = Tensor(node)
+    if not is_param:
+        made.is_param = False
+    return made
+
+
+def _present(node: UOp | None) -> UOp:
+    assert node is not None, "an input is gone while the call has it"
+    return node
 
 
 def _viewed(node: UOp, leaf: Leaf) -> UOp:

@@ -207,9 +207,12 @@ class NativeBatch:
         Returns:
             Seconds if ``wait``, else None. The launches are done in either case.
         """
-        start = time.perf_counter() if wait else 0.0
+        if not wait:
+            self._run_list(self._base, self._count, pool_address())
+            return None
+        start = time.perf_counter()
         self._run_list(self._base, self._count, pool_address())
-        return time.perf_counter() - start if wait else None
+        return time.perf_counter() - start
 
     def __reduce__(self) -> Any:
         raise TypeError("NativeBatch holds addresses of this process; build a new one instead of pickling it")
