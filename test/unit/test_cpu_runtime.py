@@ -150,6 +150,53 @@ def test_pool_stops_and_still_computes(rows_program: CPUProgram, rows_input: np.
     np.testing.assert_array_equal(got, sequential(rows_input))
 
 
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_every_iteration_runs_once(threads: int) -> None:
+    """Lists of kernels of any length, from two threads at once, with workers that sleep in between."""
+    source = """
+define void @count(ptr %bufs, ptr %vals, i64 %begin, i64 %end) nounwind {
+entry:
+  %counts = load ptr, ptr %bufs
+  br label %body
+body:
+  %i = phi i64 [ %begin, %entry ], [ %next, %body ]
+  %place = getelementptr i64, ptr %counts, i64 %i
+  %old = load i64, ptr %place
+  %new = add i64 %old, 1
+  store i64 %new, ptr %place
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %body, label %exit
+exit:
+  ret void
+}
+"""
+    code = CPUProgram(DEVICE, TinyELF(LLVMRenderer().compiler.compile(source), "count"))
+    wrong: list[np.ndarray] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        lengths = [int(n) for n in rng.choice([*range(1, 40), 63, 64, 65, 127, 1000], 200)]
+        counts = np.zeros((len(lengths), 1000), np.int64)
+        with Context(NUM_CPU_THREADS=threads):
+            batch = NativeBatch([(code, (memory(row),), (), n) for row, n in zip(counts, lengths, strict=True)])
+            for runs in range(1, 31):
+                batch.run()
+                want = np.arange(1000) < np.array(lengths)[:, None]
+                if not np.array_equal(counts, want * runs):
+                    wrong.append(counts)
+                if runs % 10 == 0:
+                    time.sleep(0.002)
+
+    makers = [threading.Thread(target=work, args=(seed,)) for seed in range(2)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join(60)
+    assert not wrong
+    assert not any(maker.is_alive() for maker in makers)
+
+
 SCRIPT = """
 import os, sys
 import numpy as np

@@ -24,6 +24,8 @@ from tinygrad.uop.ops import UOp
 
 FMA_LATENCY = 4  # cycles until a result can be added to again; two pipes make 8 chains the least
 CHAIN = 64  # iterations of one float sum, each up to 8 unrolled terms, before blocks are summed on their own
+# A multiply and an add are one instruction, two of which start per cycle.
+TILE_SHARES = 4
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
 
 
@@ -226,7 +228,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         _unroll_contracted(schedule, tile.vectors * math.prod(f for _, f in tile.copies))
     _order_loops(schedule, sides)
     block_long_sums(schedule, kernel, CHAIN)
-    use_threads(schedule, kernel)
+    use_threads(schedule, kernel, TILE_SHARES)
     return True
 
 

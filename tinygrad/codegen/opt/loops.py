@@ -17,7 +17,10 @@ from tinygrad.codegen.opt.scratch import Axis
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
-THREAD_WORK = 1 << 17  # instructions below which waking threads costs more than it saves
+# Vector instructions (a microsecond) below which telling other threads costs more than it saves. No more: between kernels
+# of one thread and kernels of several, what was written moves through the processors' caches, which costs the more the
+# longer the kernels are.
+THREAD_WORK = 1 << 12
 THREAD_PIECES = 64  # iterations of the parallel loop that leave nobody waiting for long
 LINE = 16  # float32 elements of a cache line
 MAX_CHAIN = 128  # float additions in one chain before blocks are summed on their own
@@ -180,9 +183,16 @@ def _block(schedule: Schedule, loops: list[Axis], longest: int) -> None:
         return
 
 
-def use_threads(schedule: Schedule, kernel: Kernel) -> None:
-    """Make the outermost output loop the parallel one if there is enough work, joining loops until it is long."""
-    if not schedule.renderer.has_threads or kernel.work() < THREAD_WORK or not kernel.ends:
+def use_threads(schedule: Schedule, kernel: Kernel, shared: int = 1) -> None:
+    """Make the outermost output loop the parallel one if there is enough work, joining loops until it is long.
+
+    Args:
+        schedule: Of the kernel.
+        kernel: Its facts.
+        shared: How many operations of single elements one instruction stands for, apart from vectors.
+    """
+    lanes = max(4, schedule.renderer.vector_bytes // 4)
+    if not schedule.renderer.has_threads or kernel.work() < THREAD_WORK * lanes * shared or not kernel.ends:
         return
     common = [r for r in kernel.ends[0].src[1:] if all(r in e.src[1:] for e in kernel.ends)]
     while True:

@@ -1,14 +1,19 @@
 """The native code of the CPU runtime: launching kernels, sharing their iterations with worker threads, copying.
 
 In:   nothing.
-Out:  ``native()``: addresses of ``run_one``, ``run_list``, ``worker``, ``stop``, ``spin`` and ``copy_blocks``,
+Out:  ``native()``: the functions ``run_one``, ``run_list``, ``worker``, ``stop``, ``spin`` and ``copy_blocks``,
       compiled by the project's own LLVM compiler once and then taken from the disk cache.
 Why:  a replayed list of kernels must cost well under a microsecond per kernel, so no Python runs between two of them.
 
-One pool at a time runs one kernel. ``state`` holds the number of the kernel (upper half) and how many of its pieces
-nobody has taken yet (lower half). Whoever takes a piece does so by a compare-and-swap on both together, so a thread
-that wakes up late can never take a piece of one kernel with the arguments of another: the arguments change only when
-all pieces are done. A worker that finds nothing for a while sleeps on a futex at the kernel's number.
+A pool runs one kernel at a time. Its iterations are cut into pieces, and every thread has a lane with its share of
+them, the same share whenever a kernel has as many: what a thread has written in one kernel it then reads in the next,
+from its own cache. Who has emptied his lane helps to empty the others, so nobody waits for a thread that is asleep or
+has been interrupted. A lane's first word holds the number of the kernel (upper half) and how many pieces nobody has
+taken yet (lower half); whoever takes some does so by a compare-and-swap on both together. So a thread that comes late
+can never take a piece of one kernel with the arguments of another: a lane is filled anew only when all pieces are done.
+
+Workers spin for a while when they find nothing, longer while a list runs, and then sleep on a futex. A sleeping worker
+may be overlooked by the launch that comes at the same moment; the launching thread looks again before each piece.
 """
 
 from __future__ import annotations
@@ -25,10 +30,11 @@ from tinygrad.runtime.support.cpu_arch import parse_arch
 from tinygrad.runtime.support.elf import LoadedObject, external_symbol
 
 # Byte offsets in a pool. Words that different threads write lie on cache lines of their own.
-STATE, DONE, BUSY, JOB, SLEEPERS, SETUP = 0, 64, 128, 192, 256, 320
-POOL_BYTES: Final = 384
-# JOB: function, bufs, vals, iterations, iterations per piece, pieces.
+DONE, BUSY, SLEEPERS, SETUP, LANES = 0, 64, 128, 192, 256
+LANE_BYTES: Final = 64
+# BUSY: taken, number of the last kernel. SLEEPERS: number of wakes (the futex), sleepers, lists that are running.
 # SETUP: stop, spins before sleeping, threads, addresses of syscall and sched_yield.
+# A lane: number and pieces left, end of its pieces, function, bufs, vals, iterations, iterations per piece.
 COPY_BLOCK_BYTES: Final = 1 << 18
 # One launch of run_list: function, bufs, vals, iterations.
 RECORD_WORDS: Final = 4
@@ -44,98 +50,58 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.smin.i64(i64, i64)
 @PAUSE_DECLARATION@
 
-; Runs one piece of the current kernel: taken when @left pieces were left.
-define internal void @run_piece(ptr %pool, i32 %left) nounwind {
-  %job = getelementptr i8, ptr %pool, i64 192
-  %p1 = getelementptr i8, ptr %pool, i64 200
-  %p2 = getelementptr i8, ptr %pool, i64 208
-  %p3 = getelementptr i8, ptr %pool, i64 216
-  %p4 = getelementptr i8, ptr %pool, i64 224
-  %p5 = getelementptr i8, ptr %pool, i64 232
-  %function = load ptr, ptr %job
-  %bufs = load ptr, ptr %p1
-  %vals = load ptr, ptr %p2
-  %n = load i64, ptr %p3
-  %chunk = load i64, ptr %p4
-  %pieces = load i64, ptr %p5
-  %wide = zext i32 %left to i64
-  %piece = sub i64 %pieces, %wide
-  %begin = mul i64 %piece, %chunk
-  %next = add i64 %begin, %chunk
-  %end = call i64 @llvm.smin.i64(i64 %next, i64 %n)
-  call void %function(ptr %bufs, ptr %vals, i64 %begin, i64 %end)
-  %done = getelementptr i8, ptr %pool, i64 64
-  %old = atomicrmw add ptr %done, i64 1 acq_rel
-  ret void
-}
-
-; Takes a piece if there is one; returns the state in which there was none (lower half 0), or 1 after running a piece.
-define internal i64 @take_piece(ptr %pool) nounwind {
+; Takes a quarter of the pieces that are left in a lane and runs them; returns how many these were.
+define internal i64 @run_some(ptr %lane) nounwind {
 entry:
   br label %again
 again:
-  %state = load atomic i64, ptr %pool seq_cst, align 8
-  %left = trunc i64 %state to i32
-  %none = icmp eq i32 %left, 0
+  %state = load atomic i64, ptr %lane acquire, align 8
+  %left = and i64 %state, 4294967295
+  %none = icmp eq i64 %left, 0
   br i1 %none, label %nothing, label %take
 take:
-  %less = sub i64 %state, 1
-  %pair = cmpxchg ptr %pool, i64 %state, i64 %less seq_cst seq_cst
+  %more = add i64 %left, 3
+  %some = lshr i64 %more, 2
+  %less = sub i64 %state, %some
+  %pair = cmpxchg ptr %lane, i64 %state, i64 %less acq_rel acquire
   %taken = extractvalue { i64, i1 } %pair, 1
   br i1 %taken, label %run, label %again
 run:
-  call void @run_piece(ptr %pool, i32 %left)
-  ret i64 1
+  %p1 = getelementptr i8, ptr %lane, i64 8
+  %p2 = getelementptr i8, ptr %lane, i64 16
+  %p3 = getelementptr i8, ptr %lane, i64 24
+  %p4 = getelementptr i8, ptr %lane, i64 32
+  %p5 = getelementptr i8, ptr %lane, i64 40
+  %p6 = getelementptr i8, ptr %lane, i64 48
+  %last = load i64, ptr %p1
+  %function = load ptr, ptr %p2
+  %bufs = load ptr, ptr %p3
+  %vals = load ptr, ptr %p4
+  %n = load i64, ptr %p5
+  %chunk = load i64, ptr %p6
+  %piece = sub i64 %last, %left
+  %past = add i64 %piece, %some
+  %begin = mul i64 %piece, %chunk
+  %stop = mul i64 %past, %chunk
+  %end = call i64 @llvm.smin.i64(i64 %stop, i64 %n)
+  call void %function(ptr %bufs, ptr %vals, i64 %begin, i64 %end)
+  ret i64 %some
 nothing:
-  ret i64 %state
-}
-
-; The life of a worker thread: returns when the pool is stopped.
-define void @worker(ptr %pool) nounwind {
-entry:
-  %number = getelementptr i8, ptr %pool, i64 4
-  %sleepers = getelementptr i8, ptr %pool, i64 256
-  %stop = getelementptr i8, ptr %pool, i64 320
-  %limit.p = getelementptr i8, ptr %pool, i64 328
-  %limit = load i64, ptr %limit.p
-  %syscall.p = getelementptr i8, ptr %pool, i64 344
-  %syscall = load ptr, ptr %syscall.p
-  br label %look
-look:
-  %spins = phi i64 [ 0, %entry ], [ 0, %look ], [ %spins.next, %wait ], [ 0, %sleep ]
-  %state = call i64 @take_piece(ptr %pool)
-  %worked = icmp eq i64 %state, 1
-  br i1 %worked, label %look, label %idle
-idle:
-  %stopped = load atomic i64, ptr %stop seq_cst, align 8
-  %go = icmp eq i64 %stopped, 0
-  br i1 %go, label %wait, label %exit
-wait:
-  @PAUSE@
-  %spins.next = add i64 %spins, 1
-  %tired = icmp sgt i64 %spins.next, %limit
-  br i1 %tired, label %sleep, label %look
-sleep:
-  %upper = lshr i64 %state, 32
-  %seen = trunc i64 %upper to i32
-  %up = atomicrmw add ptr %sleepers, i64 1 seq_cst
-  %woken = call i64 (i64, ...) %syscall(i64 @FUTEX@, ptr %number, i64 128, i32 %seen, ptr null, ptr null, i64 0)
-  %down = atomicrmw sub ptr %sleepers, i64 1 seq_cst
-  br label %look
-exit:
-  ret void
+  ret i64 0
 }
 
 ; Wakes all sleeping workers, if there are any.
 define internal void @wake(ptr %pool) nounwind {
 entry:
-  %sleepers = getelementptr i8, ptr %pool, i64 256
-  %asleep = load atomic i64, ptr %sleepers seq_cst, align 8
-  %any = icmp sgt i64 %asleep, 0
+  %sleepers = getelementptr i8, ptr %pool, i64 136
+  %asleep = load atomic i64, ptr %sleepers monotonic, align 8
+  %any = icmp ne i64 %asleep, 0
   br i1 %any, label %call, label %exit
 call:
-  %number = getelementptr i8, ptr %pool, i64 4
-  %syscall.p = getelementptr i8, ptr %pool, i64 344
+  store atomic i64 0, ptr %sleepers seq_cst, align 8
+  %number = getelementptr i8, ptr %pool, i64 128
+  %old = atomicrmw add ptr %number, i32 1 seq_cst
+  %syscall.p = getelementptr i8, ptr %pool, i64 216
   %syscall = load ptr, ptr %syscall.p
   %woken = call i64 (i64, ...) %syscall(i64 @FUTEX@, ptr %number, i64 129, i32 2147483647, ptr null, ptr null, i64 0)
   br label %exit
@@ -143,13 +109,177 @@ exit:
   ret void
 }
 
-; Tells the workers to return: raises the flag, changes the kernel's number and wakes them.
+; Empties the thread's own lane, then the others; returns how many pieces it ran. The launching thread (0) looks for
+; sleepers before each take.
+define internal i64 @empty_lanes(ptr %pool, i64 %me) nounwind {
+entry:
+  %threads.p = getelementptr i8, ptr %pool, i64 208
+  %threads = load i64, ptr %threads.p
+  %lanes = getelementptr i8, ptr %pool, i64 256
+  %launching = icmp eq i64 %me, 0
+  br label %lane
+lane:
+  %number = phi i64 [ %me, %entry ], [ %following, %empty ]
+  %visited = phi i64 [ 0, %entry ], [ %visited.next, %empty ]
+  %before = phi i64 [ 0, %entry ], [ %count, %empty ]
+  %address = getelementptr [64 x i8], ptr %lanes, i64 %number
+  br label %look
+look:
+  %count = phi i64 [ %before, %lane ], [ %count.next, %take ]
+  br i1 %launching, label %rouse, label %take
+rouse:
+  call void @wake(ptr %pool)
+  br label %take
+take:
+  %some = call i64 @run_some(ptr %address)
+  %count.next = add i64 %count, %some
+  %worked = icmp ne i64 %some, 0
+  br i1 %worked, label %look, label %empty
+empty:
+  %visited.next = add i64 %visited, 1
+  %up = add i64 %number, 1
+  %wraps = icmp eq i64 %up, %threads
+  %following = select i1 %wraps, i64 0, i64 %up
+  %all = icmp eq i64 %visited.next, %threads
+  br i1 %all, label %exit, label %lane
+exit:
+  ret i64 %count
+}
+
+; The life of worker thread @me (1, 2 ...): returns when the pool is stopped.
+define void @worker(ptr %pool, i64 %me) nounwind {
+entry:
+  %lanes = getelementptr i8, ptr %pool, i64 256
+  %own = getelementptr [64 x i8], ptr %lanes, i64 %me
+  %wakes = getelementptr i8, ptr %pool, i64 128
+  %sleepers = getelementptr i8, ptr %pool, i64 136
+  %lists = getelementptr i8, ptr %pool, i64 144
+  %stop = getelementptr i8, ptr %pool, i64 192
+  %limit.p = getelementptr i8, ptr %pool, i64 200
+  %limit = load i64, ptr %limit.p
+  %patience = shl i64 %limit, 6
+  %syscall.p = getelementptr i8, ptr %pool, i64 216
+  %syscall = load ptr, ptr %syscall.p
+  br label %look
+look:
+  %seen = phi i64 [ 0, %entry ], [ %number, %work ], [ %number, %report ], [ %seen, %wait ],
+                  [ %seen, %tired ], [ %seen, %doze ], [ %seen, %sleep ]
+  %spins = phi i64 [ 0, %entry ], [ 0, %work ], [ 0, %report ], [ %spins.next, %wait ],
+                   [ %spins.next, %tired ], [ 0, %doze ], [ 0, %sleep ]
+  %state = load atomic i64, ptr %own acquire, align 8
+  %number = lshr i64 %state, 32
+  %same = icmp eq i64 %number, %seen
+  br i1 %same, label %idle, label %work
+work:
+  %count = call i64 @empty_lanes(ptr %pool, i64 %me)
+  %worked = icmp ne i64 %count, 0
+  br i1 %worked, label %report, label %look
+report:
+  %old = atomicrmw add ptr %pool, i64 %count acq_rel
+  br label %look
+idle:
+  %stopped = load atomic i64, ptr %stop seq_cst, align 8
+  %go = icmp eq i64 %stopped, 0
+  br i1 %go, label %wait, label %exit
+wait:
+  @PAUSE@
+  %spins.next = add i64 %spins, 1
+  %long = icmp sgt i64 %spins.next, %limit
+  br i1 %long, label %tired, label %look
+tired:
+  %running = load atomic i64, ptr %lists monotonic, align 8
+  %quiet = icmp eq i64 %running, 0
+  %longer = icmp sgt i64 %spins.next, %patience
+  %enough = or i1 %quiet, %longer
+  br i1 %enough, label %doze, label %look
+doze:
+  %wakes.seen = load atomic i32, ptr %wakes seq_cst, align 4
+  %up = atomicrmw add ptr %sleepers, i64 1 seq_cst
+  %again = load atomic i64, ptr %own seq_cst, align 8
+  %still = icmp eq i64 %again, %state
+  %stopping = load atomic i64, ptr %stop seq_cst, align 8
+  %staying = icmp eq i64 %stopping, 0
+  %nothing = and i1 %still, %staying
+  br i1 %nothing, label %sleep, label %look
+sleep:
+  %woken = call i64 (i64, ...) %syscall(i64 @FUTEX@, ptr %wakes, i64 128, i32 %wakes.seen, ptr null, ptr null, i64 0)
+  br label %look
+exit:
+  ret void
+}
+
+; Tells the workers to return: raises the flag and wakes them.
 define void @stop(ptr %pool) nounwind {
-  %flag = getelementptr i8, ptr %pool, i64 320
+  %flag = getelementptr i8, ptr %pool, i64 192
   store atomic i64 1, ptr %flag seq_cst, align 8
-  %old = atomicrmw add ptr %pool, i64 4294967296 seq_cst
+  %sleepers = getelementptr i8, ptr %pool, i64 136
+  %up = atomicrmw add ptr %sleepers, i64 1 seq_cst
   call void @wake(ptr %pool)
   ret void
+}
+
+; Gives every thread its share of iterations 0..n-1 of a kernel.
+define internal i64 @fill_lanes(ptr %function, ptr %bufs, ptr %vals, i64 %n, ptr %pool) nounwind {
+entry:
+  %threads.p = getelementptr i8, ptr %pool, i64 208
+  %threads = load i64, ptr %threads.p
+  %wanted = mul i64 %threads, @PIECES@
+  %few = mul i64 %wanted, 2
+  %each = icmp sle i64 %n, %few
+  br i1 %each, label %cut, label %divide
+divide:
+  %chunk0 = add i64 %n, %wanted
+  %chunk1 = sub i64 %chunk0, 1
+  %chunk2 = udiv i64 %chunk1, %wanted
+  %pieces0 = add i64 %n, %chunk2
+  %pieces1 = sub i64 %pieces0, 1
+  %pieces2 = udiv i64 %pieces1, %chunk2
+  br label %cut
+cut:
+  %chunk = phi i64 [ 1, %entry ], [ %chunk2, %divide ]
+  %pieces = phi i64 [ %n, %entry ], [ %pieces2, %divide ]
+  %pieces32 = trunc i64 %pieces to i32
+  %threads32 = trunc i64 %threads to i32
+  %share32 = udiv i32 %pieces32, %threads32
+  %extra32 = urem i32 %pieces32, %threads32
+  %share = zext i32 %share32 to i64
+  %extra = zext i32 %extra32 to i64
+  %last.p = getelementptr i8, ptr %pool, i64 72
+  %last = load i64, ptr %last.p
+  %kernel0 = add i64 %last, 1
+  %kernel = and i64 %kernel0, 4294967295
+  store i64 %kernel, ptr %last.p
+  %upper = shl i64 %kernel, 32
+  %lanes = getelementptr i8, ptr %pool, i64 256
+  store atomic i64 0, ptr %pool monotonic, align 8
+  br label %fill
+fill:
+  %i = phi i64 [ 0, %cut ], [ %i.next, %fill ]
+  %begin = phi i64 [ 0, %cut ], [ %end, %fill ]
+  %one.more = icmp ult i64 %i, %extra
+  %plus = zext i1 %one.more to i64
+  %count = add i64 %share, %plus
+  %end = add i64 %begin, %count
+  %state = or i64 %upper, %count
+  %lane = getelementptr [64 x i8], ptr %lanes, i64 %i
+  %p1 = getelementptr i8, ptr %lane, i64 8
+  %p2 = getelementptr i8, ptr %lane, i64 16
+  %p3 = getelementptr i8, ptr %lane, i64 24
+  %p4 = getelementptr i8, ptr %lane, i64 32
+  %p5 = getelementptr i8, ptr %lane, i64 40
+  %p6 = getelementptr i8, ptr %lane, i64 48
+  store i64 %end, ptr %p1
+  store ptr %function, ptr %p2
+  store ptr %bufs, ptr %p3
+  store ptr %vals, ptr %p4
+  store i64 %n, ptr %p5
+  store i64 %chunk, ptr %p6
+  store atomic i64 %state, ptr %lane release, align 8
+  %i.next = add i64 %i, 1
+  %rest = icmp ult i64 %end, %pieces
+  br i1 %rest, label %fill, label %exit
+exit:
+  ret i64 %pieces
 }
 
 ; Runs iterations 0..n-1 of a kernel: shared with the workers of the pool, or alone if there is none or it is busy.
@@ -168,53 +298,19 @@ whole:
 exit:
   ret void
 enter:
-  %busy = getelementptr i8, ptr %pool, i64 128
-  %was = atomicrmw xchg ptr %busy, i64 1 seq_cst
+  %busy = getelementptr i8, ptr %pool, i64 64
+  %was = atomicrmw xchg ptr %busy, i64 1 acquire
   %free = icmp eq i64 %was, 0
-  br i1 %free, label %post, label %alone
-post:
-  %threads.p = getelementptr i8, ptr %pool, i64 336
-  %threads = load i64, ptr %threads.p
-  %wanted = mul i64 %threads, @PIECES@
-  %few = mul i64 %wanted, 2
-  %each = icmp sle i64 %n, %few
-  %at.most = select i1 %each, i64 %n, i64 %wanted
-  %chunk0 = add i64 %n, %at.most
-  %chunk1 = sub i64 %chunk0, 1
-  %chunk = sdiv i64 %chunk1, %at.most
-  %pieces0 = add i64 %n, %chunk
-  %pieces1 = sub i64 %pieces0, 1
-  %pieces = sdiv i64 %pieces1, %chunk
-  %job = getelementptr i8, ptr %pool, i64 192
-  %p1 = getelementptr i8, ptr %pool, i64 200
-  %p2 = getelementptr i8, ptr %pool, i64 208
-  %p3 = getelementptr i8, ptr %pool, i64 216
-  %p4 = getelementptr i8, ptr %pool, i64 224
-  %p5 = getelementptr i8, ptr %pool, i64 232
-  %done = getelementptr i8, ptr %pool, i64 64
-  store ptr %function, ptr %job
-  store ptr %bufs, ptr %p1
-  store ptr %vals, ptr %p2
-  store i64 %n, ptr %p3
-  store i64 %chunk, ptr %p4
-  store i64 %pieces, ptr %p5
-  store atomic i64 0, ptr %done seq_cst, align 8
-  %before = load atomic i64, ptr %pool seq_cst, align 8
-  %upper = lshr i64 %before, 32
-  %number = add i64 %upper, 1
-  %shifted = shl i64 %number, 32
-  %state = or i64 %shifted, %pieces
-  store atomic i64 %state, ptr %pool seq_cst, align 8
-  call void @wake(ptr %pool)
-  br label %help
-help:
-  %left = call i64 @take_piece(ptr %pool)
-  %worked = icmp eq i64 %left, 1
-  br i1 %worked, label %help, label %wait
+  br i1 %free, label %share, label %alone
+share:
+  %pieces = call i64 @fill_lanes(ptr %function, ptr %bufs, ptr %vals, i64 %n, ptr %pool)
+  %mine = call i64 @empty_lanes(ptr %pool, i64 0)
+  %theirs = sub i64 %pieces, %mine
+  br label %wait
 wait:
-  %spins = phi i64 [ 0, %help ], [ %spins.next, %pause ], [ 0, %yield ]
-  %finished = load atomic i64, ptr %done seq_cst, align 8
-  %all = icmp eq i64 %finished, %pieces
+  %spins = phi i64 [ 0, %share ], [ %spins.next, %pause ], [ 0, %yield ]
+  %finished = load atomic i64, ptr %pool acquire, align 8
+  %all = icmp eq i64 %finished, %theirs
   br i1 %all, label %leave, label %pause
 pause:
   @PAUSE@
@@ -222,22 +318,29 @@ pause:
   %long = icmp sgt i64 %spins.next, 2000
   br i1 %long, label %yield, label %wait
 yield:
-  %yield.p = getelementptr i8, ptr %pool, i64 352
+  %yield.p = getelementptr i8, ptr %pool, i64 224
   %sched = load ptr, ptr %yield.p
   %result = call i32 %sched()
   br label %wait
 leave:
-  store atomic i64 0, ptr %busy seq_cst, align 8
+  store atomic i64 0, ptr %busy release, align 8
   ret void
 }
 
-; Runs a list of launches in order.
+; Runs a list of launches in order. Kernels of one iteration are called right here.
 define void @run_list(ptr %records, i64 %count, ptr %pool) nounwind {
 entry:
+  %lists = getelementptr i8, ptr %pool, i64 144
   %none = icmp sle i64 %count, 0
-  br i1 %none, label %exit, label %body
+  %nopool = icmp eq ptr %pool, null
+  br i1 %none, label %exit, label %start
+start:
+  br i1 %nopool, label %body, label %open
+open:
+  %up = atomicrmw add ptr %lists, i64 1 monotonic
+  br label %body
 body:
-  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %i = phi i64 [ 0, %start ], [ 0, %open ], [ %next, %done ]
   %r0 = getelementptr [4 x i64], ptr %records, i64 %i
   %r1 = getelementptr i8, ptr %r0, i64 8
   %r2 = getelementptr i8, ptr %r0, i64 16
@@ -246,10 +349,23 @@ body:
   %bufs = load ptr, ptr %r1
   %vals = load ptr, ptr %r2
   %n = load i64, ptr %r3
+  %one = icmp eq i64 %n, 1
+  br i1 %one, label %here, label %shared
+here:
+  call void %function(ptr %bufs, ptr %vals, i64 0, i64 1)
+  br label %done
+shared:
   call void @run_one(ptr %function, ptr %bufs, ptr %vals, i64 %n, ptr %pool)
+  br label %done
+done:
   %next = add i64 %i, 1
   %more = icmp slt i64 %next, %count
-  br i1 %more, label %body, label %exit
+  br i1 %more, label %body, label %end
+end:
+  br i1 %nopool, label %exit, label %close
+close:
+  %down = atomicrmw sub ptr %lists, i64 1 monotonic
+  br label %exit
 exit:
   ret void
 }
@@ -284,8 +400,8 @@ exit:
   ret void
 }
 """
-# More pieces than threads even out their sizes and cores of different speed; each costs a tenth of a microsecond. Up to
-# twice as many iterations are pieces of their own.
+# More pieces than threads even out their sizes and cores of different speed. Up to twice as many iterations are pieces
+# of their own.
 _PIECES_PER_THREAD: Final = 8
 
 
@@ -338,7 +454,7 @@ def _load_native() -> Native:
     return Native(
         run_one=function("run_one", pointer, pointer, pointer, integer, pointer),
         run_list=function("run_list", pointer, integer, pointer),
-        worker=function("worker", pointer),
+        worker=function("worker", pointer, integer),
         stop=function("stop", pointer),
         spin=function("spin", integer),
         copy_blocks=code.functions["copy_blocks"],

@@ -41,7 +41,7 @@ class ThreadPool:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._memory = (ctypes.c_uint8 * (layout.POOL_BYTES + 64))()
+        self._memory = (ctypes.c_uint8 * (layout.LANES + layout.LANE_BYTES * threads + 64))()
         self.address = -(-ctypes.addressof(self._memory) // 64) * 64
         # Where there is one core, a spinning worker only keeps the launching thread from running.
         spins = int(_SPIN_SECONDS / _pause_seconds()) if _available_cores() > 1 else 0
@@ -57,7 +57,7 @@ class ThreadPool:
         before = threading.stack_size(_WORKER_STACK_BYTES)
         try:
             workers = [
-                threading.Thread(target=native().worker, args=(self.address,), name=f"tinygrad-cpu-{i}", daemon=True)
+                threading.Thread(target=native().worker, args=(self.address, i), name=f"tinygrad-cpu-{i}", daemon=True)
                 for i in range(1, self.threads)
             ]
             for worker in workers:
