@@ -17,9 +17,9 @@ from tinygrad.codegen.opt.scratch import Axis
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
-# Vector instructions (a microsecond) below which telling other threads costs more than it saves. No more: between kernels
-# of one thread and kernels of several, what was written moves through the processors' caches, which costs the more the
-# longer the kernels are.
+# Vector instructions (a microsecond) below which telling other threads costs more than it saves. No more, for between
+# kernels of one thread and of several, what was written moves through the caches, which costs the more the longer the
+# kernels are.
 THREAD_WORK = 1 << 12
 THREAD_PIECES = 64  # iterations of the parallel loop that leave nobody waiting for long
 LINE = 16  # float32 elements of a cache line
