@@ -350,10 +350,11 @@ class RandMixin(OpMixin):
         low: float = 0.0,
         high: float = 1.0,
         dtype: DTypeLike | None = None,
+        contiguous: bool = True,
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Return uniform numbers in [low, high), cast to any dtype.
+        """Return uniform numbers in [low, high), cast to any dtype; other arguments as for ``rand``.
 
         Raises:
             ValueError: ``low >= high``, or a bad shape.
@@ -366,10 +367,11 @@ class RandMixin(OpMixin):
         if low >= high:
             raise ValueError(f"uniform: low={low} must be below high={high}")
         kind = dtypes.default_float if dtype is None else to_dtype(dtype)
-        base = cls.rand(*shape, dtype=kind if dtypes.is_float(kind) else None, **kwargs)
+        # What gets storage is the result, not the numbers in [0, 1) that it is made of.
+        base = cls.rand(*shape, dtype=kind if dtypes.is_float(kind) else None, contiguous=False, **kwargs)
         spread = base * (high - low)
-        made = spread.cast(kind) + low if dtypes.is_int(kind) else (spread + low).cast(kind)
-        return made.cast(kind)._set_param_flag(requires_grad)
+        made = (spread.cast(kind) + low if dtypes.is_int(kind) else (spread + low).cast(kind)).cast(kind)
+        return (made.contiguous() if contiguous else made)._set_param_flag(requires_grad)
 
     @classmethod
     def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
