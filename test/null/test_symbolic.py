@@ -573,3 +573,14 @@ def test_reference_arithmetic() -> None:
     assert exec_alu(Ops.THREEFRY, dtypes.uint64, (0, 0)) == 0x99BA4EFE << 32 | 0x6B200159
     for op in GroupOp.ALU:
         assert op in __import__("tinygrad.uop.alu", fromlist=["python_alu"]).python_alu, op
+
+
+@pytest.mark.parametrize("numbers", [(0, 1), (3, 9), (17, 18), (5, 1000)])
+def test_the_order_of_a_sum_does_not_depend_on_loop_numbers(numbers):
+    def indices(first, second):
+        a, b = UOp.range(12, first), UOp.range(20, second)
+        return [a // 2 * 40 + b // 4 * 8 + a % 2 * 4 + b % 4, b // 2 * 7 + a // 3 * 11 + b // 5 * 100 + a // 2 * 999]
+
+    loops = {UOp.range(12, numbers[0]): UOp.range(12, 0), UOp.range(20, numbers[1]): UOp.range(20, 1)}
+    renumbered = [index.simplify().substitute(loops) for index in indices(*numbers)]
+    assert renumbered == [index.simplify() for index in indices(0, 1)]

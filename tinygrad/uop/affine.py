@@ -27,12 +27,19 @@ def const(value: int) -> UOp:
 
 
 def order(u: UOp) -> tuple[Any, ...]:
-    """Return a sort key of terms that is the same in every process."""
-    if u.op is Ops.RANGE:
-        return int(Ops.RANGE), str(u.arg[0]).zfill(6), u.key
+    """Return a sort key of terms that is the same in every process.
+
+    Quotients and the like are sorted by their loops and constants, so that a kernel whose loops had other numbers when
+    it was built ends up with the same sums.
+    """
     if u.op is Ops.PARAM:
         return int(Ops.PARAM), u.arg.name or "", u.key
-    return int(u.op), "", u.key
+    loops = ",".join(sorted(_number(r) for r in u.ranges))
+    return int(u.op), loops + "".join(f"|{s.arg}" for s in u.src[1:] if s.op is Ops.CONST), u.key
+
+
+def _number(loop: UOp) -> str:
+    return str(loop.arg[0]).zfill(6)
 
 
 def linear(u: UOp, scale: int = 1) -> tuple[Terms, int]:
