@@ -429,13 +429,14 @@ class MovementMixin(Hooks):
         expanded = [x for r, s in zip(counts, shape, strict=True) for x in (r, s)]
         return self.reshape(paired).expand(expanded).reshape([r * s for r, s in zip(counts, shape, strict=True)])
 
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
-        """Repeat every element ``repeats`` times along ``dim`` (of the flattened tensor if None).
+    def repeat_interleave(self, repeats: int, dim: int | None = None, *, axis: int | None = None) -> Self:
+        """Repeat every element ``repeats`` times along ``dim``, or ``axis`` (of the flattened tensor if None).
 
         Example:
             >>> Tensor([1, 2]).repeat_interleave(2).tolist()
             [1, 1, 2, 2]
         """
+        dim = dim if axis is None else axis
         x, dim = (self.flatten(), 0) if dim is None else (self, self._resolve_dim(dim, op="repeat_interleave"))
         shape = x.shape
         wide = x.reshape((*shape[: dim + 1], 1, *shape[dim + 1 :])).expand((

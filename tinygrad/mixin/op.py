@@ -147,8 +147,8 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
 
     # ---- joining ---------------------------------------------------------------------------------------------------
 
-    def cat(self, *args: Self, dim: int = 0) -> Self:
-        """Concatenate along an existing dim; dtypes are promoted to their common one.
+    def cat(self, *args: Self, dim: int = 0, axis: int | None = None) -> Self:
+        """Concatenate along an existing dim, ``dim`` or ``axis``; dtypes are promoted to their common one.
 
         Raises:
             ShapeError: Another dim differs, or ``dim`` is out of range.
@@ -162,7 +162,7 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
                 error_text("cat", f"the tensors are in a {type(self).__name__}", hint="Tensor.cat(*tensors)")
             )
         parts = [self, *args]
-        dim = self._resolve_dim(dim, op="cat")
+        dim = self._resolve_dim(dim if axis is None else axis, op="cat")
         for part in args:
             if part.ndim != self.ndim or any(
                 sizes_differ(a, b) for i, (a, b) in enumerate(zip(self.shape, part.shape, strict=True)) if i != dim
@@ -182,8 +182,8 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         common = least_upper_dtype(*(part.dtype for part in parts))
         return self._wrap_uop(join([part._uop.cast(common) for part in parts], dim))
 
-    def stack(self, *args: Self, dim: int = 0) -> Self:
-        """Join tensors of one shape along a new dim; also ``Tensor.stack([a, b])``.
+    def stack(self, *args: Self, dim: int = 0, axis: int | None = None) -> Self:
+        """Join tensors of one shape along a new dim, ``dim`` or ``axis``; also ``Tensor.stack([a, b])``.
 
         Raises:
             ShapeError: Shapes differ, or ``dim`` is out of range.
@@ -204,8 +204,8 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
                         rule="all shapes are equal",
                     )
                 )
-        axis = parts[0]._resolve_dim(dim, extra=True, op="stack")
-        return parts[0].unsqueeze(axis).cat(*(part.unsqueeze(axis) for part in parts[1:]), dim=axis)
+        place = parts[0]._resolve_dim(dim if axis is None else axis, extra=True, op="stack")
+        return parts[0].unsqueeze(place).cat(*(part.unsqueeze(place) for part in parts[1:]), dim=place)
 
     # ---- triangles -------------------------------------------------------------------------------------------------
 

@@ -37,9 +37,9 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
             )
         )
     if _is_plain_mask(x, indices) and _fills_mask(x, indices, v):
-        kept = indices.reshape((*indices.shape, *(1,) * (x.ndim - indices.ndim)))
         value = _value(x, v, None)
-        _refuse_other_uses(x, v, value, *_items(indices))
+        _refuse_other_uses(x, v, value, indices)
+        kept = indices.reshape((*indices.shape, *(1,) * (x.ndim - indices.ndim)))
         x.assign(kept.where(value, x))
         return
     found = x._selection(indices)
