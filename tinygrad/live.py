@@ -33,13 +33,21 @@ _NOT_STORED: Slot = -1
 # Reference -> number of the BUFFER that the tensor shows, _NOT_STORED if it shows none, None if nobody has looked yet.
 # Tensors that were born or re-pointed since the last look are at the end.
 all_tensors: dict[_TensorRef, Slot | None] = {}
-_forget = all_tensors.pop
+# Those of them that showed something else than plain storage when they were last looked at. The rest, usually most,
+# has nothing to do with what is still to be computed.
+_unsettled: dict[_TensorRef, None] = {}
 _showing: dict[Slot, list[_TensorRef]] = {}
+
+
+def _forget(ref: _TensorRef) -> None:
+    all_tensors.pop(ref, None)
+    _unsettled.pop(ref, None)
 
 
 def register(tensor: Tensor) -> None:
     """Note a new tensor."""
-    all_tensors[_TensorRef(tensor, _forget)] = None
+    ref = _TensorRef(tensor, _forget)
+    all_tensors[ref] = _unsettled[ref] = None
 
 
 def point(tensor: Tensor, uop: UOp) -> None:
@@ -53,7 +61,7 @@ def noticed(tensor: Tensor) -> None:
     for ref in weakref.getweakrefs(tensor):
         if type(ref) is _TensorRef:
             all_tensors.pop(ref, None)
-            all_tensors[ref] = None
+            all_tensors[ref] = _unsettled[ref] = None
 
 
 def _set_uop(tensor: Tensor, uop: UOp) -> None:
@@ -66,6 +74,21 @@ def live_tensors() -> Iterator[Tensor]:
         tensor = ref()
         if tensor is not None:
             yield tensor
+
+
+def unsettled_tensors() -> Iterator[Tensor]:
+    """Yield the live tensors that show anything but plain storage: values to be computed, storage after writes."""
+    for ref in list(_unsettled):
+        tensor = ref()
+        if tensor is None:
+            continue
+        uop = tensor.uop
+        if storage_under(uop).op is not Ops.BUFFER:
+            yield tensor
+            continue
+        _unsettled.pop(ref, None)
+        if tensor.uop is not uop:  # another thread has just re-pointed it
+            _unsettled[ref] = None
 
 
 # ---- storage and views ---------------------------------------------------------------------------------------------
@@ -127,7 +150,7 @@ def is_shared_value(u: UOp) -> bool:
     base = storage_under(u)
     if base is u or buffer_under(u) is not None:
         return False
-    return sum(tensor.uop is base for tensor in live_tensors()) > 1
+    return sum(tensor.uop is base for tensor in unsettled_tensors()) > 1
 
 
 def is_stored(u: UOp) -> bool:
@@ -207,7 +230,7 @@ def stored_view(view: UOp) -> tuple[UOp, UOp, UOp]:
         return view, base, buffer
     fresh = new_storage(base)
     stored = storage_under(fresh)
-    for tensor in list(live_tensors()):
+    for tensor in list(unsettled_tensors()):
         if storage_under(tensor.uop) is base:
             point(tensor, rebase(tensor.uop, base, fresh))
     return rebase(view, base, fresh), stored, stored.without_after
@@ -261,7 +284,9 @@ def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "") -> None:
         mask |= node.footprint_bit
     affected: list[Tensor] = []
     shown: set[UOp] = set()
-    for tensor in live_tensors():
+    # A user's own map may move storage; a realize maps what has been computed, and storage after writes.
+    moves_storage = any(storage_under(node).op is Ops.BUFFER for node in becomes)
+    for tensor in live_tensors() if moves_storage else unsettled_tensors():
         uop = tensor.uop
         if uop in becomes:
             # Equal expressions are one node. If both tensors showed one storage, a write to one would change the other.

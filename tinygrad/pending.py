@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from tinygrad.live import live_tensors, storage_under
+from tinygrad.live import storage_under, unsettled_tensors
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -43,9 +43,9 @@ def stale_readers(sink: UOp) -> list[Tensor]:
     newest = set(final.values())
     stale: dict[UOp, bool] = dict.fromkeys(newest, False)
     found: list[Tensor] = []
-    for tensor in live_tensors():
+    for tensor in unsettled_tensors():
         uop = tensor.uop
-        if uop in planned or uop.is_virtual or storage_under(uop).op is Ops.BUFFER:
+        if uop in planned or uop.is_virtual:
             continue
         if _is_stale(uop, final, stale):
             found.append(tensor)
@@ -61,7 +61,7 @@ def _without_forgotten_gradients(found: list[Tensor]) -> list[Tensor]:
     """
     holders = {
         id(t.grad): t
-        for t in live_tensors()
+        for t in unsettled_tensors()
         if t.grad is not None and storage_under(t.uop).without_after.op is not Ops.BUFFER
     }
     alone = 4  # the list, the loop, the call, and ``grad`` itself

@@ -16,7 +16,6 @@ from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.mixin.gather import as_index, gather_rows, indexed_store, position_dtype, settled, settled_positions
 from tinygrad.mixin.selection import Selection
-from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
@@ -185,18 +184,16 @@ def _items(indices: Any) -> tuple[Any, ...]:
 
 def _refuse_other_uses(x: Tensor, *written: Any) -> None:
     """Raise if a live tensor besides x, the written value and the indices reads the storage of x."""
-    from tinygrad.live import buffer_under, live_tensors, storage_under, writes_through
+    from tinygrad.live import buffer_under, storage_under, unsettled_tensors, writes_through
 
     buffer, base = buffer_under(x.uop), storage_under(x.uop)
     if buffer is None or not writes_through(x.uop):
         return
     seen: set[UOp] = set()
     values = {v.uop for v in written if hasattr(v, "uop")}
-    for other in live_tensors():
+    for other in unsettled_tensors():
         u = other.uop
         if other is x or u in values or buffer_under(u) is buffer or not u.ops_below >> base.op & 1:
-            continue
-        if storage_under(u).op is Ops.BUFFER:
             continue
         stack = [u]
         while stack:

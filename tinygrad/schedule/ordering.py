@@ -10,6 +10,7 @@ Why:  in-place writes have no meaning of their own in a graph: the states of sto
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 from tinygrad.dtype import dtypes
 from tinygrad.schedule.kernel import Kernel, Leaf
@@ -18,6 +19,19 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 Edges = dict[int, set[int]]
+
+
+def includes(state: UOp, write: UOp) -> bool:
+    """Return whether a state of storage includes a write."""
+    if write.op is not Ops.STORE:
+        return state is write or write in stores_of(state)
+    # A state that includes a STORE stands on the one that it is written on: there are no others to look at.
+    oldest = _stored_state(write.src[0]).states[1]
+    while state.op is Ops.AFTER and state.states[1] > oldest:
+        if write in _effects(state.src[1:]):
+            return True
+        state = state.src[0]
+    return False
 
 
 def stores_of(state: UOp) -> set[UOp]:
@@ -57,22 +71,113 @@ def root_storage(stand_in: UOp, leaves: dict[UOp, Leaf]) -> UOp:
     return leaves[below].storage if below in leaves else below
 
 
+class _States:
+    """The states of storage, of which a state includes the one that it stands on.
+
+    Only the states that kernels at hand write matter. The one at or below a state is its *anchor* (None: storage as it
+    was before all of them), and all that follows from a state follows from its anchor. So each of a chain of writes is
+    looked at once, however long the chain is.
+
+    Args:
+        writer: The kernel of each write, by position.
+    """
+
+    def __init__(self, writer: dict[UOp, int]) -> None:
+        self.writer = writer
+        self._anchors: dict[UOp, UOp | None] = {}
+        self._before: dict[UOp | None, frozenset[int]] = {None: frozenset()}
+        # For each storage and anchor: the kernels that write on such states, and their writes.
+        self._written_on: dict[tuple[UOp, UOp | None], list[tuple[int, UOp]]] = {}
+        self._beside: dict[tuple[UOp, UOp | None], frozenset[int]] = {}
+
+    def anchor(self, state: UOp) -> UOp | None:
+        """Return the state at or below this one that a kernel writes, None if there is none."""
+        passed: list[UOp] = []
+        found: UOp | None = None
+        while state.op is Ops.AFTER:
+            if state in self._anchors:
+                found = self._anchors[state]
+                break
+            passed.append(state)
+            if any(u in self.writer for u in _effects(state.src[1:])):
+                found = state
+                break
+            state = state.src[0]
+        self._anchors.update(dict.fromkeys(passed, found))
+        return found
+
+    def kernels_before(self, state: UOp) -> frozenset[int]:
+        """Return kernels that have to run before this state is there; what they wait for has run then, too."""
+        anchor = first = self.anchor(state)
+        passed: list[UOp] = []
+        while anchor is not None and anchor not in self._before:
+            passed.append(anchor)
+            anchor = None if self._waits_for_the_rest(anchor) else self.anchor(anchor.src[0])
+        found = self._before[anchor]
+        for state in reversed(passed):
+            found = self._before[state] = self._kernels_of(state) | found
+        return self._before[first]
+
+    def _kernels_of(self, anchor: UOp) -> frozenset[int]:
+        return frozenset(self.writer[u] for u in _effects(anchor.src[1:]) if u in self.writer)
+
+    def _waits_for_the_rest(self, anchor: UOp) -> bool:
+        """Return whether the kernels that write this state wait for all that it stands on."""
+        below = anchor.src[0]
+        for u in _effects(anchor.src[1:]):
+            if u not in self.writer:
+                continue
+            if u.op is Ops.STORE and _stored_state(u.src[0]) is not below:
+                return False
+            if u.op is not Ops.STORE and all(arg.base is not below for arg in u.src[1:]):
+                return False
+        return True
+
+    def add_write(self, storage: UOp, state: UOp, i: int, write: UOp) -> None:
+        """Note that a kernel writes storage that is in a state."""
+        self._written_on.setdefault((storage, self.anchor(state)), []).append((i, write))
+
+    def kernels_after(self, storage: UOp, state: UOp) -> Iterator[int]:
+        """Yield kernels that may only run when nobody needs this state any more; those that wait for them may, too."""
+        anchor = self.anchor(state)
+        for i, _ in self._written_on.get((storage, anchor), ()):
+            yield i
+        yield from self._kernels_beside(storage, anchor)
+
+    def _kernels_beside(self, storage: UOp, anchor: UOp | None) -> frozenset[int]:
+        """Return kernels that write on a state that this one stands on, but that this one does not include."""
+        passed: list[UOp] = []
+        while anchor is not None and (storage, anchor) not in self._beside:
+            passed.append(anchor)
+            anchor = self.anchor(anchor.src[0])
+        found = frozenset() if anchor is None else self._beside[storage, anchor]
+        for state in reversed(passed):
+            included = _effects(state.src[1:])
+            beside = {i for i, u in self._written_on.get((storage, anchor), ()) if u not in included}
+            found = found | beside if beside else found
+            self._beside[storage, state] = found
+            anchor = state
+        return found
+
+
 class _EdgeBuilder:
-    """Collects who reads and who writes each storage, and the edges that follow from it."""
+    """Collects who reads and who writes each storage, and the edges that follow from it.
+
+    An edge may stand for others: of a chain of writes each kernel waits for the one before, and who reads a state
+    goes before the next write alone.
+    """
 
     def __init__(self, kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> None:
         self.leaves = leaves
         self.edges: Edges = {i: set() for i in range(len(kernels))}
         self.writer = {u: i for i, kernel in enumerate(kernels) for u in kernel.writes}
-        # For each storage: (kernel, writes that it has to see), and (kernel, write).
-        self.readers: dict[UOp, list[tuple[int, set[UOp]]]] = {}
-        self.writers: dict[UOp, list[tuple[int, UOp]]] = {}
+        self.states = _States(self.writer)
+        self.reads: list[tuple[int, UOp, UOp]] = []  # kernel, storage, the state that it has to see
 
-    def add_after(self, i: int, writes: set[UOp]) -> None:
-        """Kernel ``i`` comes after the kernels of these writes."""
-        for u in writes:
-            before = self.writer.get(u)
-            if before is not None and before != i:
+    def add_after(self, i: int, state: UOp) -> None:
+        """Kernel ``i`` comes after the kernels that bring storage into a state."""
+        for before in self.states.kernels_before(state):
+            if before != i:
                 self.edges[before].add(i)
 
     def add_reads(self, i: int, kernel: Kernel) -> None:
@@ -83,28 +188,28 @@ class _EdgeBuilder:
             if stand_in in accumulated:
                 continue
             leaf = self.leaves[_below(stand_in)]
-            seen = stores_of(leaf.state)
-            self.add_after(i, seen | {leaf.state})
-            self.readers.setdefault(leaf.storage, []).append((i, seen))
+            self.add_after(i, leaf.state)
+            computed_by = self.writer.get(leaf.state, i)
+            if computed_by != i:
+                self.edges[computed_by].add(i)
+            self.reads.append((i, leaf.storage, leaf.state))
 
     def add_writes(self, i: int, kernel: Kernel) -> None:
         """Put a kernel after the earlier writes of the storage that it writes."""
         for u in kernel.writes:
             if u.op is Ops.STORE:
-                self.add_after(i, stores_of(_stored_state(u.src[0])))
-                self.writers.setdefault(_written_storage(kernel, u, self.leaves), []).append((i, u))
+                state = _stored_state(u.src[0])
+                self.add_after(i, state)
+                self.states.add_write(_written_storage(kernel, u, self.leaves), state, i, u)
             elif u.op is Ops.CALL:
                 for arg, stand_in in zip(u.src[1:], kernel.args, strict=True):
-                    self.writers.setdefault(root_storage(stand_in, self.leaves), []).append((i, u))
-                    self.add_after(i, stores_of(arg.base))
+                    self.add_after(i, arg.base)
+                    self.states.add_write(root_storage(stand_in, self.leaves), arg.base, i, u)
 
     def add_overwrites(self) -> None:
         """Put writers after the kernels that read the storage as it was before."""
-        for storage, written in self.writers.items():
-            for i, store in written:
-                for reader, seen in self.readers.get(storage, ()):
-                    if store not in seen and reader != i and i not in self.edges[reader]:
-                        self.edges[reader].add(i)
+        for reader, storage, state in self.reads:
+            self.edges[reader].update(i for i in self.states.kernels_after(storage, state) if i != reader)
 
 
 def build_edges(kernels: list[Kernel], leaves: dict[UOp, Leaf], only_values: bool = False) -> Edges:

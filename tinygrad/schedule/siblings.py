@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tinygrad.helpers import prod
 from tinygrad.schedule.kernel import Kernel, Leaf, StoreNest
-from tinygrad.schedule.ordering import Edges, build_edges, in_place_hazard, order_kernels, stores_of
+from tinygrad.schedule.ordering import Edges, build_edges, in_place_hazard, includes, order_kernels
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.rewrite import substitute
@@ -157,7 +157,7 @@ def forward_nests(first: Kernel, then: Kernel, leaves: dict[UOp, Leaf]) -> list[
         leaf = leaves.get(load.src[0])
         if leaf is None:
             return None
-        writes = [s for s in stored if s is leaf.state or s in stores_of(leaf.state)]
+        writes = [s for s in stored if s is leaf.state or includes(leaf.state, s)]
         if not writes:
             if any(leaf.storage is n.target for n in first.nests):
                 return None  # the state before: what the iteration overwrites is gone for the others

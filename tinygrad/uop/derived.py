@@ -97,6 +97,18 @@ def _structural_key(u: UOp) -> bytes:
     return h.digest()
 
 
+def _derive_states(u: UOp) -> tuple[UOp, int]:
+    """Derive ``states`` along a chain of AFTER nodes alone: other nodes are their own storage."""
+    chain: list[UOp] = []
+    while u.op is Ops.AFTER and not hasattr(u, "_states"):
+        chain.append(u)
+        u = u.src[0]
+    found = u._states if u.op is Ops.AFTER else (u, 0)
+    for state in reversed(chain):
+        state._states = found = (found[0], found[1] + 1)
+    return found
+
+
 class DerivedProperties(Hooks):
     """Properties of UOp that are worked out on first use and kept on the node: until then the slots are missing."""
 
@@ -108,6 +120,7 @@ class DerivedProperties(Hooks):
     _ops_below: int
     _ranges: dict[UOp, None]
     _shape_: tuple[sint, ...] | None
+    _states: tuple[UOp, int]
 
     @property
     def _shape(self) -> tuple[sint, ...] | None:
@@ -157,6 +170,14 @@ class DerivedProperties(Hooks):
             return self._ops_below
         except AttributeError:
             return derive(self._uop, "_ops_below", _ops_below)
+
+    @property
+    def states(self) -> tuple[UOp, int]:
+        """The storage under a chain of AFTER nodes, and how many there are: the number of states before this one."""
+        try:
+            return self._states
+        except AttributeError:
+            return _derive_states(self._uop)
 
     @property
     def footprint(self) -> int:

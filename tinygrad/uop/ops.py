@@ -67,7 +67,7 @@ class UOp(
 
     __slots__ = (
         "__weakref__", "_bounds", "_device_", "_footprint", "_key", "_ops_below", "_ranges", "_rewrites", "_shape_",
-        "_simplified", "arg", "dtype", "op", "src", "tag",
+        "_simplified", "_states", "arg", "dtype", "op", "src", "tag",
     )  # fmt: skip
     op: Ops
     dtype: DType
@@ -303,10 +303,7 @@ class UOp(
     @property
     def without_after(self) -> UOp:
         """The storage under a chain of AFTER nodes."""
-        u = self
-        while u.op is Ops.AFTER:
-            u = u.src[0]
-        return u
+        return self.states[0] if self.op is Ops.AFTER else self
 
     # ---- constants and variables
 
