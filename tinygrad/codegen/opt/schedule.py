@@ -223,6 +223,7 @@ class Schedule(ScratchSteps):
             raise KernelOptError(f"{opt}: blocks of {factor} do not fit the axis of size {size}")
         if self.reads_outputs():
             raise KernelOptError(f"{opt}: the kernel reads what it writes, so no iteration may run twice")
+        self._keeps_iterations(opt, axis)
         if size % factor == 0:
             self._split(opt)
             return
@@ -262,6 +263,7 @@ class Schedule(ScratchSteps):
             raise KernelOptError(f"{opt}: padding {size} to {padded} is more than four times the work")
         if padded == size:
             return
+        self._keeps_iterations(opt, axis)
         old = axis.range
         new = self.new_range(padded, axis.kind, self.origins[old])
         self._become(old, new, (new,))
@@ -274,6 +276,8 @@ class Schedule(ScratchSteps):
         a, b = self._axis(opt), self._axis(Opt(OptOps.SWAP, opt.arg))
         if self.axes[a].reduce or self.axes[b].reduce or self.axes[a].kind is not self.axes[b].kind:
             raise KernelOptError(f"{opt}: only two output loops of one kind can be exchanged")
+        if (self.axes[a].range in self.around_copies) != (self.axes[b].range in self.around_copies):
+            raise KernelOptError(f"{opt}: scratch memory is filled inside of one and over the other")
         self.axes[a], self.axes[b] = self.axes[b], self.axes[a]
 
     def _merge(self, opt: Opt) -> None:
@@ -286,6 +290,8 @@ class Schedule(ScratchSteps):
         wanted = self.origins[outer.range], self.origins[inner.range]
         if any(bool(wanted[0] & set(u.src[1:])) != bool(wanted[1] & set(u.src[1:])) for u in ends):
             raise KernelOptError(f"{opt}: a store sits in only one of the two loops")
+        self._keeps_iterations(opt, outer)
+        self._keeps_iterations(opt, inner)
         both = self.new_range(sizes[0] * sizes[1], outer.kind, wanted[0] | wanted[1])
         self._become(outer.range, _alu(Ops.FLOORDIV, both, _index(sizes[1])), (both,))
         self._become(inner.range, _alu(Ops.FLOORMOD, both, _index(sizes[1])), ())

@@ -70,6 +70,10 @@ class ScratchSteps:
         if axis.range in self.around_copies:
             raise KernelOptError(f"{opt}: scratch memory is filled inside this axis, so it must stay a loop")
 
+    def _keeps_iterations(self, opt: Opt, axis: Axis) -> None:
+        if (self.cached or self.staged) and axis.range not in self.around_copies:
+            raise KernelOptError(f"{opt}: scratch memory is filled over this axis, so it keeps its iterations")
+
     def _cache(self, opt: Opt) -> None:
         position = self._axis(opt)
         outputs = [a for a in self.axes[position:] if not a.reduce]
@@ -138,6 +142,8 @@ class ScratchSteps:
         kinds = {a.kind for a in (*inside, *reduces)}
         if not kinds <= {AxisType.LOOP, AxisType.REDUCE} or any(not isinstance(a.size, int) for a in inside + reduces):
             raise KernelOptError(f"{opt}: an axis behind is no loop of known size")
+        if any(a.kind in (AxisType.UPCAST, AxisType.VECTOR) for a in self.axes[:position]):
+            raise KernelOptError(f"{opt}: scratch memory is filled inside the axes in front, so they must be loops")
         if operand.op_in_backward_slice_with_self(Ops.REDUCE):
             raise KernelOptError(f"{opt}: the operand contains a reduction")
         return Staged(tuple(a.range for a in inside), outputs, tuple(a.range for a in reduces), panel)
