@@ -105,6 +105,21 @@ def _views_of_storage(body: UOp, trace: _Trace) -> dict[UOp, UOp]:
     return {u: trace.param(u) for u in views if trace.is_implicit(u.base)}
 
 
+def _written_states(body: UOp, trace: _Trace) -> list[UOp]:
+    """Return the states that the body has brought storage from outside into.
+
+    Everybody who shows that storage shows them too, so they are arguments: the writes stand outside of the call, where
+    one run carries them out for the call and for all others.
+    """
+    inside = body.toposort(gate=lambda u: u not in trace.slots, enter_calls=False)
+    return [
+        u
+        for u in inside
+        if u.op is Ops.AFTER and u.without_after.op is Ops.BUFFER and trace.is_implicit(u.without_after)
+        if u not in trace.slots
+    ]
+
+
 class _function(Generic[P, R]):  # noqa: N801  name of the interface
     """A function whose calls are single nodes; see ``function``."""
 
@@ -139,7 +154,9 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
         if self.grad_fxn is None:  # one that is given answers for all inputs, in order
             inputs = _used_inputs(body, inputs)
         trace = _Trace(inputs, marker)
-        body = body.substitute({u: u.param_like(slot) for slot, u in enumerate(inputs)}, name="function inputs")
+        replaced = {u: u.param_like(slot) for slot, u in enumerate(inputs)}
+        replaced |= {u: trace.param(u) for u in _written_states(body, trace)}
+        body = body.substitute(replaced, name="function inputs")
         views = _views_of_storage(body, trace)
         body = graph_rewrite(body.substitute(views) if views else body, pm_ctx, ctx=trace, name="implicit inputs")
         self._check_implicit(trace)
@@ -160,7 +177,8 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
         return getattr(self.fxn, "__qualname__", type(self.fxn).__name__)
 
     def _check_implicit(self, trace: _Trace) -> None:
-        implicit = trace.inputs[trace.explicit :]
+        given = {u.base.without_after for u in trace.inputs[: trace.explicit]}
+        implicit = [u for u in trace.inputs[trace.explicit :] if u.without_after not in given]
         if implicit and not self.allow_implicit:
             listed = {f"buffer {i}": u for i, u in enumerate(implicit)}
             raise RuntimeError(

@@ -186,3 +186,79 @@ def test_a_function_in_a_function() -> None:
     np.testing.assert_allclose(outer(x, w).numpy(), 3 * np.maximum(x.numpy() @ w.numpy(), 0), rtol=1e-6)
     outer(x, w).sum().backward()
     np.testing.assert_allclose(w.grad.numpy(), 3 * (x.numpy().T @ (x.numpy() @ w.numpy() > 0)), rtol=1e-5)
+
+
+# ---- writes inside of the body -------------------------------------------------------------------------------------
+
+
+def _adds(t: Tensor, u: Tensor) -> Tensor:
+    t.assign(t + 1)
+    return t * u
+
+
+def _reads_between_two_writes(t: Tensor, u: Tensor) -> Tensor:
+    before = t * 10
+    t.assign(t + 1)
+    between = t * u
+    t.assign(t * 3)
+    return before + between
+
+
+def _writes_a_part(t: Tensor, u: Tensor) -> Tensor:
+    t[0] = 5.0
+    return t + u
+
+
+def _returns_what_it_wrote(t: Tensor, u: Tensor) -> Tensor:
+    t.assign(t + u)
+    return t
+
+
+def _does_not_use_what_it_wrote(t: Tensor, u: Tensor) -> Tensor:
+    t.assign(t + u)
+    return u * 1
+
+
+WRITES = {
+    _adds: ([4.0, 6.0], [2.0, 3.0]),
+    _reads_between_two_writes: ([14.0, 26.0], [6.0, 9.0]),
+    _writes_a_part: ([7.0, 4.0], [5.0, 2.0]),
+    _returns_what_it_wrote: ([3.0, 4.0], [3.0, 4.0]),
+    _does_not_use_what_it_wrote: ([2.0, 2.0], [3.0, 4.0]),
+}
+
+
+@pytest.mark.parametrize("body", WRITES, ids=lambda body: body.__name__.strip("_"))
+@pytest.mark.parametrize("precompile", [False, True])
+@pytest.mark.parametrize("result_first", [False, True])
+def test_writes_in_the_body_happen_once(body: Any, precompile: bool, result_first: bool) -> None:
+    t, u = Tensor([1.0, 2.0]).clone().realize(), Tensor([2.0, 2.0]).clone().realize()
+    result = function(body, precompile=precompile)(t, u)
+    order = [result, t] if result_first else [t, result]
+    for tensor in order:
+        tensor.realize()
+    assert (result.tolist(), t.tolist()) == WRITES[body]
+
+
+def test_gradient_through_a_write_in_the_body() -> None:
+    t, w = Tensor([1.0, 2.0]).clone().realize(), Tensor([3.0, 4.0]).clone().realize()
+
+    @function
+    def squares(t: Tensor, w: Tensor) -> Tensor:
+        t.assign(w * 2)
+        return (t * w).sum()
+
+    squares(t, w).backward()
+    assert w.grad is not None
+    assert (w.grad.tolist(), t.tolist()) == ([12.0, 16.0], [6.0, 8.0])
+
+
+def test_writes_to_what_is_no_argument_are_implicit() -> None:
+    hidden = Tensor([1.0]).clone().realize()
+
+    def body(x: Tensor) -> Tensor:
+        hidden.assign(hidden + 1)
+        return x + hidden
+
+    with pytest.raises(RuntimeError, match="implicit"):
+        function(body)(Tensor([1.0]).clone().realize())
