@@ -1,0 +1,42 @@
+"""Code for processors with fewer features than this one: a part of the fuzzers' programs, run as they would run there.
+
+The whole conformance suite for such a processor is one command:
+``DEV=CPU:LLVM:x86_64,haswell python -m pytest -q test/backend test/unit/test_contractions.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "external"
+LEVELS = {"x86-64": 16, "haswell": 32}  # bytes of a vector
+
+
+def has(feature: str) -> bool:
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.exists() and feature in cpuinfo.read_text().split()
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64") or not has("avx2"), reason="needs an x86 with AVX2")
+@pytest.mark.parametrize("script", ["fuzz_programs.py", "fuzz_schedules.py"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_programs_for_processors_with_fewer_features(level: str, script: str) -> None:
+    env = {**os.environ, "DEV": f"CPU:LLVM:x86_64,{level}"}
+    command = [sys.executable, str(FOLDER / script), "--worker", "0", "--batch", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "seed 7" in done.stdout
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_vectors_have_the_width_of_the_processor(level: str) -> None:
+    code = "from tinygrad import Device; print(Device['CPU'].renderer.vector_bytes)"
+    env = {**os.environ, "DEV": f"CPU:LLVM:x86_64,{level}"}
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True).stdout
+    assert int(shown) == LEVELS[level]
