@@ -269,7 +269,7 @@ def test_dot_products_on_the_interpreter(name: str) -> None:
 def test_processors_without_dot_products(name: str) -> None:
     dtype = getattr(dtypes, name)
     out = dtypes.float32 if dtype is dtypes.bfloat16 else dtypes.int32
-    renderer = LLVMRenderer(Target(device="CPU", arch="-avx512f") if has_dots() else None)
+    renderer = LLVMRenderer(Target(device="CPU", arch="-avx512f") if LLVMRenderer().tensor_cores else None)
     assert not renderer.tensor_cores
     arrays, want = narrow_operands(13, 40, 22, "nn", dtype, dtype, 4)
     program = do_to_program(narrow_matmul(13, 40, 22, "nn", dtype, dtype, out), renderer)
