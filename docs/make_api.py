@@ -21,6 +21,8 @@ FOLDER: Final = ROOT / "docs" / "api"
 sys.path.insert(0, str(ROOT))
 
 from tinygrad import Tensor, dtypes, nn  # noqa: E402  (the package beside this file, installed or not)
+from tinygrad.in_place import ASSIGNED, REPLACED, InPlaceNames  # noqa: E402
+from tinygrad.torch_names import TorchNames  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,16 @@ PAGES: Final = (
     ),
 )
 
+OTHER_NAMES: Final = """# Names from PyTorch and numpy
+
+What other packages call otherwise. A keyword argument has several names too: `axis` and `dim`, `keepdim` and
+`keepdims`, `other` and `x`. A name of PyTorch that has no counterpart here raises an AttributeError that says what to
+write.
+
+| name | the same as |
+| --- | --- |
+"""
+
 SAME: Final = {"BatchNorm2d": "BatchNorm", "BatchNorm3d": "BatchNorm"}
 
 OPERATORS: Final = """
@@ -334,6 +346,29 @@ def render(page: Page) -> str:
     return "\n\n".join([part for part in head if part] + body).rstrip() + "\n"
 
 
+def other_names() -> dict[str, str]:
+    """Return, for every name that Tensor has from other packages, the call in the names of this one."""
+    found = {}
+    for cls in (TorchNames, InPlaceNames):
+        found |= {name: _meaning(name, member) for name, member in vars(cls).items() if not name.startswith("_")}
+    for name in (*ASSIGNED, *REPLACED):
+        found[f"{name}_"] = _meaning(f"{name}_", inspect.getattr_static(Tensor, f"{name}_"))
+    return dict(sorted(found.items()))
+
+
+def _meaning(name: str, member: Any) -> str:
+    function = member.fget if isinstance(member, property) else member
+    if function.__name__ != name and not isinstance(member, property):
+        return f"`t.{function.__name__}(...)`"
+    return prose(inspect.getdoc(function) or "").split("\n")[0].removesuffix(".")
+
+
+def names_page() -> str:
+    """Return the page of names from other packages."""
+    rows = [f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" for name, meaning in other_names().items()]
+    return OTHER_NAMES + "\n".join(rows) + "\n"
+
+
 def aliases() -> str:
     """Return a sentence about the layers that are known by several names."""
     return "; ".join(f"`{alias}` is `{name}`" for alias, name in SAME.items()) + "."
@@ -360,6 +395,7 @@ def dtype_table() -> str:
 def index() -> str:
     """Return the first page: what there is, and how to read the others."""
     rows = [f"| [{page.title}]({page.file}.md) | {', '.join(page.names.split()[:6])} … |" for page in PAGES]
+    rows.append("| [Names from PyTorch and numpy](names.md) | mm, view_as, index_add, add_, astype … |")
     return (
         "# Every operation\n\n"
         "Made from the docstrings by `docs/make_api.py`; a test runs the examples.\n\n"
@@ -376,7 +412,9 @@ def index() -> str:
 
 def pages() -> dict[Path, str]:
     """Return the text of every page by its path."""
-    return {FOLDER / "index.md": index(), **{FOLDER / f"{page.file}.md": render(page) for page in PAGES}}
+    return {FOLDER / "index.md": index(), FOLDER / "names.md": names_page()} | {
+        FOLDER / f"{page.file}.md": render(page) for page in PAGES
+    }
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """``backward``: the gradients of one tensor, left on the tensors that it was computed from.
 
 In:   a float tensor, and the gradient that flows into it.
-Out:  ``grad`` of every live float tensor in its graph is filled or added to.
+Out:  ``grad`` of every live float tensor in its graph is filled or added to, unless it says ``requires_grad=False``.
 Why:  which tensors those are is known only here: ``mixin/gradient.py`` differentiates nodes, and a node does not know
       who shows it.
 """
@@ -30,8 +30,10 @@ def fill_gradients(root: Tensor, gradient: Tensor | None) -> None:
     root_grad = root_gradient(root, gradient)
     reached = _undetached(root.uop)
     wanted = [
-        t for t in live_tensors() if t.uop in reached and dtypes.is_float(t.dtype) and not t.uop.is_virtual
-    ]  # fmt: skip
+        t
+        for t in live_tensors()
+        if t.uop in reached and dtypes.is_float(t.dtype) and not t.uop.is_virtual and t._wants_grad
+    ]
     found = compute_gradient(root.uop, root_grad, dict.fromkeys(t.uop for t in wanted))
     for t in wanted:
         grad = found[t.uop] if t.uop in found else t.uop.const_like(0)

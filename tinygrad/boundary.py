@@ -53,6 +53,8 @@ def explained(function: _F, name: str | None = None) -> _F:
         try:
             return function(*args, **kwargs)
         except Exception as error:  # whatever went wrong, it goes on from here
+            if kwargs and isinstance(error, TypeError) and (renamed := _own_names(function, kwargs)) is not None:
+                return call(*args, **renamed)
             better = _at_the_border(error, function, called, args, kwargs)
             if better is error:
                 raise
@@ -82,6 +84,32 @@ def explain_methods(cls: type, names: Iterable[str]) -> None:
             setattr(cls, name, explained(raw, called))
         elif isinstance(raw, (classmethod, staticmethod)):
             setattr(cls, name, type(raw)(explained(raw.__func__, called)))
+
+
+# What the same argument is called elsewhere. numpy and torch disagree, so either word is taken.
+_SYNONYMS: Final = {
+    "axis": ("dim", "dims"), "dim": ("axis", "dims"),
+    "dims": ("order", "axis", "dim"), "dimension": ("dim",), "keepdims": ("keepdim",), "other": ("x", "w", "y"),
+    "input": ("x",), "negative_slope": ("neg_slope",), "split_size": ("sizes",), "split_size_or_sections": ("sizes",),
+    "ddof": ("correction",), "sorted": ("sorted_",), "exponent": ("x",), "target": ("Y",), "shift": ("shifts",),
+}  # fmt: skip
+
+
+def _own_names(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return keywords under the names that the function has for them; None if they have these, or it has none.
+
+    A keyword that a function does not have fails before anything of it has run, so it may be called again.
+    """
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return None
+    own = {}
+    for name, value in kwargs.items():
+        same = name if name in parameters else next((s for s in _SYNONYMS.get(name, ()) if s in parameters), name)
+        if same in own or (same != name and same in kwargs):
+            return None  # said twice: an error
+        own[same] = value
+    return own if own.keys() != kwargs.keys() else None
 
 
 # ---- the message -----------------------------------------------------------------------------------------------------

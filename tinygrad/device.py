@@ -241,6 +241,10 @@ def _known_device(device: str) -> str:
 # ---- compilers and programs ------------------------------------------------------------------------------------------
 
 
+class StorageOnlyError(RuntimeError, AssertionError):
+    """A computation on a device that only stores data, such as DISK."""
+
+
 class CompileError(Exception):
     """The source of a kernel does not compile; the message holds the compiler's output."""
 
@@ -409,7 +413,7 @@ class Compiled:
         """The renderer that ``DEV`` asks for, else the first that works here.
 
         Raises:
-            RuntimeError: This device has no renderer of that name.
+            RuntimeError: This device has no renderer of that name, or none at all.
         """
         target = self.target
         made = self._made.get(target)
@@ -419,6 +423,11 @@ class Compiled:
 
     def _make_renderer(self, target: Target) -> Renderer:
         names = self._renderer_names()
+        if not names:
+            raise StorageOnlyError(
+                f"device {self.device} only stores data: an operand must be BUFFER storage of a device that computes; "
+                "copy it there first with .to(None)"
+            )
         if target.renderer not in names:
             import difflib
 

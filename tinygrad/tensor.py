@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.backward import fill_gradients
 from tinygrad.boundary import BINARY_OPERATORS, OPERATORS, describe_types, explain_methods
 from tinygrad.buffer import Buffer
-from tinygrad.calls import CallMixin
 from tinygrad.construct import _fromnp, is_numpy_ndarray, is_numpy_scalar, node_of
 from tinygrad.device import Device, canonicalize_device
 from tinygrad.dtype import (
@@ -27,6 +26,7 @@ from tinygrad.dtype import (
 )
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import prod
+from tinygrad.in_place import InPlaceNames, add_in_place_forms
 from tinygrad.live import (
     all_tensors,
     apply_map_to_tensors,
@@ -36,6 +36,7 @@ from tinygrad.live import (
     storage_under,
 )
 from tinygrad.mixin.hooks import same_shape
+from tinygrad.name_hints import add_hints
 from tinygrad.realizing import compute, schedule
 from tinygrad.settings import TRAINING, Context
 from tinygrad.uop import Ops
@@ -80,7 +81,7 @@ class _Attributes:
     """Gives instances a ``__dict__`` for attributes that users set, and weak references."""
 
 
-class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
+class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
     """A multi-dimensional array whose value is computed when it is asked for.
 
     Args:
@@ -88,7 +89,7 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
             content), or a graph node.
         device: Where the value shall live; the default device if None. Scalars live nowhere.
         dtype: Inferred if None: any float in a list gives the default float, else any int the default int, else bool.
-        requires_grad: Accepted for older programs; sets ``is_param``.
+        requires_grad: For older programs: False sets ``is_param`` to False, and ``backward`` leaves ``grad`` None.
 
     Attributes:
         uop: Graph node of the value.
@@ -110,6 +111,7 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
     uop: UOp
     grad: Tensor | None
     is_param: bool
+    _wants_grad = True  # False on tensors for which requires_grad=False was said
 
     # numpy leaves operators with one of its arrays on the left to us.
     __array_ufunc__ = None
@@ -121,8 +123,9 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         kind = None if dtype is None else to_dtype(dtype)
         _set_uop(self, node_of(data, device, kind))
         _set_grad(self, None)
-        _set_is_param(self, True if requires_grad is None else bool(requires_grad))
+        _set_is_param(self, True)
         register(self)
+        self._set_param_flag(requires_grad)
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -235,7 +238,15 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         return _wrap(UOp.const(x))
 
     def _set_param_flag(self, requires_grad: bool | None) -> Tensor:
-        return self if requires_grad is None else self.is_param_(requires_grad)
+        if requires_grad is not None:
+            self.requires_grad = requires_grad
+        return self
+
+    def _with_flags(self, other: Tensor) -> Tensor:
+        """Take over what another tensor says about training; returns self."""
+        if not other._wants_grad:
+            self.requires_grad = False
+        return self.is_param_(other.is_param) if not other.is_param else self
 
     # ---- properties ------------------------------------------------------------------------------------------------
 
@@ -332,7 +343,7 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 
     @property
     def requires_grad(self) -> bool:
-        """Alias of ``is_param`` for older programs.
+        """Whether optimizers update this tensor, for older programs; with False, ``backward`` does not fill ``grad``.
 
         Example:
             >>> Tensor([1.0], requires_grad=False).requires_grad
@@ -343,6 +354,8 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
     @requires_grad.setter
     def requires_grad(self, value: bool | None) -> None:
         self.is_param = bool(value)
+        if bool(value) is not self._wants_grad:
+            self._wants_grad = bool(value)
 
     def is_param_(self, is_param: bool = True) -> Tensor:
         """Set whether optimizers update this tensor; returns self.
@@ -352,16 +365,19 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
             False
         """
         _set_is_param(self, bool(is_param))
+        if is_param and not self._wants_grad:
+            self._wants_grad = True
         return self
 
     def requires_grad_(self, requires_grad: bool | None = True) -> Tensor:
-        """Alias of ``is_param_`` for older programs.
+        """Set ``requires_grad``; returns self.
 
         Example:
             >>> Tensor([1.0]).requires_grad_(False).is_param
             False
         """
-        return self.is_param_(bool(requires_grad))
+        self.requires_grad = requires_grad
+        return self
 
     # ---- Python's protocols ----------------------------------------------------------------------------------------
 
@@ -516,7 +532,7 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
         value = self.to(where).uop
         copy = _wrap(new_storage(value, where))
         copy.grad = None if self.grad is None else self.grad.clone(device)
-        return copy.is_param_(self.is_param)
+        return copy._with_flags(self)
 
     def to(self, device: Any) -> Tensor:
         """Return the value on ``device`` (None: the default one), with ``grad`` and ``is_param``; self if it is there.
@@ -533,7 +549,7 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
             return self
         moved = _wrap(self.uop.copy_to_device(where))
         moved.grad = None if self.grad is None else self.grad.to(where)
-        return moved.is_param_(self.is_param)
+        return moved._with_flags(self)
 
     def to_(self, device: Any) -> Tensor:
         """Move this tensor (and its ``grad``) to ``device``; returns self.
@@ -629,6 +645,8 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
     def backward(self, gradient: Tensor | None = None) -> Tensor:
         """Fill ``grad`` of every live float tensor in the graph of this one; existing gradients are added to.
 
+        Tensors with ``requires_grad=False`` are left alone.
+
         Call it before this tensor is realized: storage does not know how its content was computed. Gradients of
         intermediate results last until the storage that they depend on is overwritten, as by an optimizer's step.
 
@@ -711,6 +729,8 @@ class Tensor(CallMixin, _Attributes, metaclass=_TensorType):
 for _name in BINARY_OPERATORS:
     setattr(Tensor, f"__i{_name}__", in_place(getattr(Tensor, f"__{_name}__"), _name))
 
+add_in_place_forms(Tensor)
+add_hints(Tensor)
 
 describe_types(Self=Tensor, Tensor=Tensor, UOp=UOp, DTypeLike=DType | str)
 _special = OPERATORS | {"__init__", "__setitem__", "__invert__", "__neg__"}

@@ -140,6 +140,12 @@ def test_computing_with_a_file_never_changes_it(file: pathlib.Path) -> None:
     assert file.stat().st_mtime_ns == stamp
 
 
+@pytest.mark.parametrize("error", [RuntimeError, AssertionError])
+def test_computing_on_the_file_says_to_copy(file: pathlib.Path, error: type) -> None:
+    with pytest.raises(error, match=r"must be BUFFER storage of a device that computes; copy it there first with \.to"):
+        (Tensor(file) + 1).realize()
+
+
 def test_assign_writes_the_file(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "out.bin"
     Tensor.empty(4, dtype=dtypes.int32, device=f"disk:{path}").assign(

@@ -53,6 +53,21 @@ def test_backward_fills_parameters_and_intermediates() -> None:
     assert y.grad.tolist() == [1.0, 1.0]
 
 
+def test_backward_leaves_requires_grad_false_alone() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=False)
+    copies, w, frozen = [x.clone(), x.to("PYTHON").to("CPU")], Tensor([3.0, 4.0]), Tensor([5.0, 6.0]).is_param_(False)
+    assert not any(t.requires_grad for t in copies)
+    loss = (x * w * frozen).sum()
+    for copy in copies:
+        loss = loss + (copy * w).sum()
+    loss.backward()
+    assert [t.grad for t in (x, *copies)] == [None, None, None]
+    assert (w.grad.tolist(), frozen.grad.tolist()) == ([7.0, 16.0], [3.0, 8.0])
+    (x.requires_grad_() * w).sum().backward()
+    assert x.grad.tolist() == [3.0, 4.0]
+    assert x.gradient(x.requires_grad_(False), gradient=Tensor([1.0, 1.0]))[0].tolist() == [1.0, 1.0]
+
+
 def test_backward_twice_adds() -> None:
     x, w = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
     for _ in range(2):

@@ -272,6 +272,12 @@ def test_using_loaded_tensors_never_changes_the_file(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_metadata_are_text(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected an object of strings"):
+        safe_save({"a": Tensor([1.0])}, tmp_path / "t", metadata={"epoch": 3})  # type: ignore[dict-item]
+    assert not (tmp_path / "t").exists()
+
+
 def test_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "t"
     safe_save({"a": Tensor([1.0])}, path)
@@ -305,6 +311,11 @@ def entry(dtype: object = "F32", shape: object = (2,), begin: object = 0, end: o
         ({"a": entry(), "b": entry(begin=4, end=12)}, "overlap"),
         ({"a": entry(), "b": entry()}, "overlap"),
         ({"a": entry(begin=16, end=24)}, "truncated"),
+        ({"a": entry(begin=4, end=12)}, "'a' start at 4, but 0 comes first: a hole"),
+        ({"a": entry(), "b": entry(shape=[1], begin=12, end=16)}, "'b' start at 12, but 8 comes after those of 'a'"),
+        ({"a": entry()}, "the tensors take 8 bytes, but the file has 16"),
+        ({"a": entry(shape=[4], end=16), "__metadata__": {"epoch": 3}}, "__metadata__ is {'epoch': 3}"),
+        ({"a": entry(shape=[4], end=16), "__metadata__": "text"}, "__metadata__ is 'text'"),
         ({"a": entry(shape=[2**61], end=2**63)}, "truncated"),
         ({"a": entry(shape=[3])}, "takes 12 bytes"),
         ({"a": entry(begin=8, end=0)}, "hold -8"),

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,6 +77,15 @@ def test_construction_with_dtype() -> None:
     assert Tensor([1.0], requires_grad=False).is_param is False
     assert Tensor([1.0]).requires_grad_(False).requires_grad is False
     assert Tensor.ones(2, requires_grad=False).is_param is False
+
+
+@pytest.mark.parametrize("like", [lambda t, **k: t.zeros_like(**k), lambda t, **k: t.full_like(7, **k)])
+@pytest.mark.parametrize("weak", [Tensor(3), Tensor(2.5), Tensor([1]) + 1.5, Tensor([True]) + 1])
+def test_like_a_weak_tensor_needs_a_dtype(like: Any, weak: Tensor) -> None:
+    with pytest.raises(RuntimeError, match="weak dtype, which has no storage"):
+        like(weak)
+    assert like(weak, dtype="int8").dtype is dtypes.int8
+    assert like(weak, buffer=False).dtype is weak.dtype
 
 
 def test_construction_errors() -> None:

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, strong_dtype, to_dtype
-from tinygrad.errors import ArgumentError, ShapeError, error_text, shown
+from tinygrad.errors import ArgumentError, DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.mixin.dtype import DTypeMixin
 from tinygrad.mixin.hooks import Sint, shape_args, size_arg
@@ -156,7 +156,8 @@ class CreationMixin(MovementMixin, DTypeMixin):
         """Return a tensor of this shape, dtype and device, filled with one value.
 
         Raises:
-            RuntimeError: ``device`` is given for a tensor on several devices.
+            RuntimeError: ``device`` is given for a tensor on several devices; or this dtype is weak, none is given, and
+                ``buffer`` asks for storage, which weak dtypes do not have.
 
         Example:
             >>> Tensor([1, 2]).full_like(7).tolist()
@@ -167,6 +168,11 @@ class CreationMixin(MovementMixin, DTypeMixin):
                 error_text("full_like", "device cannot be given for a tensor on several devices", {"tensor": self})
             )
         kind = self.dtype if dtype is None else to_dtype(dtype)
+        if buffer and kind in dtypes.weaks:
+            raise DTypeError(
+                error_text("full_like", f"{kind} is a weak dtype, which has no storage", {"tensor": self},
+                           hint="give dtype=, or buffer=False for a constant")
+            )  # fmt: skip
         where = self.device if device is None else device
         if where is None or not buffer:
             return self.const_like(fill_value, kind)._set_param_flag(requires_grad)

@@ -141,14 +141,14 @@ class ScanMixin(IndexMixin):
             return self.cast(result)
         return self._wrap_uop(_sum_scan(x.cast(wide)).permute(back).cast(result))
 
-    def cumprod(self, axis: int, *, dim: int | None = None) -> Self:
+    def cumprod(self, axis: int) -> Self:
         """Return the inclusive cumulative product along ``axis`` (also ``dim``).
 
         Example:
             >>> Tensor([1, 2, 3]).cumprod(axis=0).tolist()
             [1, 2, 6]
         """
-        x, back = self._along_last(axis if dim is None else dim, "cumprod")
+        x, back = self._along_last(axis, "cumprod")
         if self._is_trivial_scan():
             return self
         own = strong_dtype(self.dtype)

@@ -320,8 +320,8 @@ def safe_load(fn: Tensor) -> dict[str, Tensor]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is truncated, its header is not one, or the data of its tensors lie outside the file or
-            over each other.
+        ValueError: The file is truncated, its header is not one, or the data of its tensors lie outside the file, over
+            each other or with holes between.
         KeyError: The header names an unknown dtype.
 
     Example:
@@ -349,7 +349,7 @@ def safe_save(tensors: Mapping[str, Tensor], fn: str | Path, metadata: Mapping[s
         metadata: Text to store with the tensors, under ``__metadata__``.
 
     Raises:
-        ValueError: A tensor of a weak dtype, which has no size in memory.
+        ValueError: A tensor of a weak dtype, which has no size in memory; or metadata that are no text.
         KeyError: A tensor of a dtype that the format does not have.
 
     Example:
@@ -360,6 +360,7 @@ def safe_save(tensors: Mapping[str, Tensor], fn: str | Path, metadata: Mapping[s
         104
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    _check_text(header.get("__metadata__", {}))
     position = 0
     for name, tensor in tensors.items():
         if tensor.dtype in dtypes.weaks:
@@ -437,14 +438,27 @@ def _dict_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parse_entries(header: dict[str, Any], data_size: int) -> list[_Entry]:
-    """Return the tensors of a header, each inside the data and none over another."""
+    """Return the tensors of a header. Their data follow each other without holes, as the format demands."""
+    _check_text(header.get("__metadata__", {}))
     entries = [_parse_entry(name, info, data_size) for name, info in header.items() if name != "__metadata__"]
     position, previous = 0, ""
     for entry in sorted(entries, key=lambda e: (e.begin, e.end)):
         if entry.begin < position:
             raise ValueError(f"safetensors: the data of {entry.name!r} and {previous!r} overlap")
+        if entry.begin > position:
+            before = f"after those of {previous!r}" if previous else "first"
+            raise ValueError(
+                f"safetensors: the data of {entry.name!r} start at {entry.begin}, but {position} comes {before}: a hole"
+            )
         position, previous = entry.end, entry.name
+    if position != data_size:
+        raise ValueError(f"safetensors: the tensors take {position} bytes, but the file has {data_size} bytes of data")
     return entries
+
+
+def _check_text(metadata: Any) -> None:
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise ValueError(f"safetensors: __metadata__ is {metadata!r:.200}; expected an object of strings")
 
 
 def _parse_entry(name: str, info: Any, data_size: int) -> _Entry:
