@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tinygrad import Tensor, dtypes
+from tinygrad import GlobalCounters, Tensor, dtypes
 
 F = torch.nn.functional
 RNG = np.random.default_rng(11)
@@ -451,11 +451,39 @@ def test_gather_and_scatter(n: int, m: int) -> None:
         for inside in (True, False):
             assert_like_torch(
                 [(n, 5), index, (m, 4)], lambda x, i, s, r=reduce, b=inside: x.scatter_reduce(0, i, s, r, b),
-                lambda x, i, s, r=reduce, b=inside: x.scatter_reduce(0, i, s, r, include_self=b), grad=reduce == "sum",
+                lambda x, i, s, r=reduce, b=inside: x.scatter_reduce(0, i, s, r, include_self=b),
             )  # fmt: skip
     for reduce in ("add", "multiply"):
         assert_like_torch([(n, 5), index], lambda x, i, r=reduce: x.scatter(0, i, 2.0, r),
                           lambda x, i, r=reduce: x.scatter(0, i, 2.0, reduce=r), grad=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [3, 40])  # compared, stored
+@pytest.mark.parametrize(("reduce", "wanted"), [
+    # Places: (1, 2, 2), (0, 3, 4), (0, 5, 0). The first of each is what was there.
+    ("amax", ([0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 10.0, 100.0, 0.0])),
+    ("amin", ([1.0, 10.0, 50.0], [0.0, 0.0, 0.0, 0.0, 0.0, 50.0])),
+    ("prod", ([4.0, 120.0, 0.0], [2.0, 2.0, 0.0, 0.0, 0.0, 0.0])),
+])  # fmt: skip
+def test_gradient_of_scatter_reduce_with_ties_and_zeros(
+    n: int, reduce: Any, wanted: tuple[list[float], list[float]]
+) -> None:
+    base = Tensor([1.0, 0.0, 0.0] + [7.0] * (n - 3))
+    src = Tensor([2.0, 2.0, 3.0, 4.0, 5.0, 0.0] + [1.0] * 20)
+    index = Tensor([0, 0, 1, 1, 2, 2] + [n] * 20)  # out of bounds: writes nothing
+    weight = Tensor([1.0, 10.0, 100.0] + [1.0] * (n - 3))
+    of_base, of_src = (base.scatter_reduce(0, index, src, reduce) * weight).sum().gradient(base, src)
+    assert of_base.tolist() == wanted[0] + [1.0] * (n - 3)
+    assert of_src.tolist() == wanted[1] + [0.0] * 20
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+def test_scatter_reduce_is_linear_in_the_index(reduce: Any) -> None:
+    base, index = Tensor.zeros(1000).realize(), Tensor(RNG.integers(0, 1000, 4000).astype(np.int32)).clone().realize()
+    src = Tensor.ones(4000).realize()
+    GlobalCounters.reset()
+    base.scatter_reduce(0, index, src, reduce).realize()
+    assert GlobalCounters.global_ops < 40 * 4000  # comparing all pairs takes 1000 * 4000
 
 
 def test_scatter_keeps_the_last_of_equal_places() -> None:

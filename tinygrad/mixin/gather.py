@@ -3,7 +3,7 @@
 In:   a table, integer positions (int32 or int64), values.
 Out:  reads: one REDUCE(ADD, WHERE(position == iota, table, 0)), which the scheduler folds to an indexed load.
       writes: AFTER(storage, STORE(INDEX(storage, positions, inside), values)), executed in row-major order of the
-      positions, so the last write wins; with arg ADD the store accumulates.
+      positions, so the last write wins; with arg ADD, MUL or MAX the store combines what is there with the value.
 Why:  each is the other's gradient, so both are FUNCTION nodes that say so. A derived gradient of the read would be a
       contraction over all positions times all rows; the store is linear in the number of positions.
 """
@@ -94,7 +94,7 @@ class GatherRowsGradient:
         column = _iota(width, start.dtype).reshape(rest)
         inside = (start > -1) & (start < rows)
         positions = inside.where(start * width + column, -1)
-        return store_at(zeros(rows * width, grad.dtype), positions, grad, add=True).reshape(table.shape), None
+        return store_at(zeros(rows * width, grad.dtype), positions, grad, Ops.ADD).reshape(table.shape), None
 
 
 def stores_are_dear(like: UOp, rows: Any, places: Any) -> bool:
@@ -138,7 +138,7 @@ class GatherAlongGradient:
         if stores_are_dear(grad, n, m):
             hit = index.unsqueeze(-1).eq(_iota(n, index.dtype))
             return _select(hit, grad.unsqueeze(-1), index.ndim - 1), None
-        return store_at(zeros(total, grad.dtype), positions_along(index, n), grad, add=True).reshape(x.shape), None
+        return store_at(zeros(total, grad.dtype), positions_along(index, n), grad, Ops.ADD).reshape(x.shape), None
 
 
 def positions_along(index: UOp, n: Any) -> UOp:
@@ -153,19 +153,19 @@ def positions_along(index: UOp, n: Any) -> UOp:
 # ---- indexed stores ------------------------------------------------------------------------------------------------
 
 
-def indexed_store(storage: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
+def indexed_store(storage: UOp, positions: UOp, values: UOp, combine: Ops | None = None) -> UOp:
     """Return ``storage`` (1-d BUFFER or AFTER) after writing ``values`` at ``positions``, where they are not negative.
 
     Args:
         storage: What is written to.
         positions: int32 or int64, the shape of ``values``.
         values: Of the storage's dtype.
-        add: Accumulate instead of overwrite.
+        combine: ADD, MUL or MAX: what is written is this of the old content and the value.
     """
     from tinygrad.uop.ops import UOp
 
     target = UOp(Ops.INDEX, storage.dtype, (storage, positions, positions > -1))
-    store = UOp(Ops.STORE, dtypes.void, (target, values._broadcast_to(positions.shape)), Ops.ADD if add else None)
+    store = UOp(Ops.STORE, dtypes.void, (target, values._broadcast_to(positions.shape)), combine)
     return storage.after(store)
 
 
@@ -184,34 +184,35 @@ def settled_positions(x: UOp) -> UOp:
     return settled(x) if x.op_in_backward_slice_with_self(Ops.REDUCE, Ops.FUNCTION) else x
 
 
-def _store_body(base: UOp, positions: UOp, values: UOp, storage: UOp, add: bool) -> UOp:
+def _store_body(base: UOp, positions: UOp, values: UOp, storage: UOp, combine: Ops | None) -> UOp:
     filled = storage.after(storage.store(base))
-    return indexed_store(filled, positions, values, add)
+    return indexed_store(filled, positions, values, combine)
 
 
-def store_at(base: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
-    """Return a copy of ``base`` (1-d) with ``values`` written (or added) at ``positions``; the last one wins.
+def store_at(base: UOp, positions: UOp, values: UOp, combine: Ops | None = None) -> UOp:
+    """Return a copy of ``base`` (1-d) with ``values`` written at ``positions``; the last one wins.
 
     Args:
         base: Shape (size,).
         positions: Any shape; negative positions write nothing.
         values: Broadcast to the shape of the positions.
-        add: Accumulate, in at least float32 for floats.
+        combine: ADD, MUL or MAX combines all values of a position with what is there instead; sums and products of
+            floats in at least float32.
     """
     from tinygrad.device import canonicalize_device
     from tinygrad.uop.ops import UOp
 
     values = values._broadcast_to(positions.shape)
     kind = base.dtype
-    if add and dtypes.is_float(kind):
+    if combine in {Ops.ADD, Ops.MUL} and dtypes.is_float(kind):
         kind = least_upper_dtype(kind, dtypes.float32)
     device = next((x.device for x in (values, positions, base) if x.device is not None), None)
     # Storage of its own for every call: two calls with equal operands must not write to the same place.
     storage = UOp.new_buffer(str(canonicalize_device(device)), int(base.shape[0]), kind)
     written = composite(
-        lambda b, p, v: _store_body(b, p, v, storage, add),
+        lambda b, p, v: _store_body(b, p, v, storage, combine),
         (base.cast(kind), settled_positions(positions), settled(values.cast(kind))),
-        StoreGradient(add),
+        _STORE_GRADIENTS[combine],
         "scatter",
     )
     return written.cast(base.dtype)
@@ -219,18 +220,76 @@ def store_at(base: UOp, positions: UOp, values: UOp, add: bool = False) -> UOp:
 
 @dataclass(frozen=True)
 class StoreGradient:
-    """Gradient function of ``store_at``."""
-
-    add: bool
+    """Gradient function of ``store_at`` that overwrites: what was overwritten has no gradient."""
 
     def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, None, UOp]:
         """Return the gradients of base and values."""
         _, positions, values = call.src[1:]
-        return (
-            grad if self.add else overwritten_gradient(grad, positions),
-            None,
-            stored_gradient(grad, positions, self.add).cast(values.dtype),
-        )
+        return overwritten_gradient(grad, positions), None, stored_gradient(grad, positions).cast(values.dtype)
+
+
+@dataclass(frozen=True)
+class AddedGradient:
+    """Gradient function of ``store_at`` that adds."""
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, None, UOp]:
+        """Return the gradients of base and values."""
+        _, positions, values = call.src[1:]
+        return grad, None, gather_rows(grad, positions).cast(values.dtype)
+
+
+@dataclass(frozen=True)
+class MaxGradient:
+    """Gradient function of ``store_at`` with the maximum: all that reach it share the gradient equally."""
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, None, UOp]:
+        """Return the gradients of base and values."""
+        base, positions, values = call.src[1:]
+        best = store_at(base, positions, values, Ops.MAX).detach()
+        top = _reaches(base, best)
+        hit = _reaches(values, gather_rows(best, positions)) & (positions > -1)
+        share = grad / store_at(top.cast(grad.dtype), positions, hit.cast(grad.dtype), Ops.ADD)
+        return top.where(share, 0), None, hit.where(gather_rows(share, positions), 0).cast(values.dtype)
+
+
+def _reaches(x: UOp, best: UOp) -> UOp:
+    return x.eq(best) | (x.isnan() & best.isnan())
+
+
+@dataclass(frozen=True)
+class ProductGradient:
+    """Gradient function of ``store_at`` with the product: for each factor the product of the others, zeros among them.
+
+    Where there is one zero, that is the product without it, and 0 for the other factors; with more zeros it is 0.
+    """
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, None, UOp]:
+        """Return the gradients of base and values."""
+        base, positions, values = call.src[1:]
+        product = store_at(_without_zero(base), positions, _without_zero(values), Ops.MUL)
+        zeros_there = store_at(base.eq(0).cast(dtypes.int32), positions, values.eq(0).cast(dtypes.int32), Ops.ADD)
+        of_base = grad * _product_of_others(base, product, zeros_there)
+        there, count = gather_rows(product, positions), gather_rows(zeros_there, positions)
+        of_values = gather_rows(grad, positions) * _product_of_others(values, there, count)
+        return of_base, None, of_values.cast(values.dtype)
+
+
+def _without_zero(x: UOp) -> UOp:
+    return x.eq(0).where(1, x)
+
+
+def _product_of_others(x: UOp, product: UOp, zeros_there: UOp) -> UOp:
+    """Return the product of all factors but x, given that of the factors that are not 0 and the number of zeros."""
+    alone = zeros_there.eq(1).where(product, 0)
+    return x.eq(0).where(alone, zeros_there.eq(0).where(product / _without_zero(x), 0))
+
+
+_STORE_GRADIENTS: dict[Ops | None, Any] = {
+    None: StoreGradient(),
+    Ops.ADD: AddedGradient(),
+    Ops.MAX: MaxGradient(),
+    Ops.MUL: ProductGradient(),
+}
 
 
 def overwritten_gradient(grad: UOp, positions: UOp) -> UOp:
@@ -240,11 +299,9 @@ def overwritten_gradient(grad: UOp, positions: UOp) -> UOp:
     return store_at(grad, positions, UOp.const(0, grad.dtype))
 
 
-def stored_gradient(grad: UOp, positions: UOp, add: bool) -> UOp:
+def stored_gradient(grad: UOp, positions: UOp) -> UOp:
     """Return the gradient of the stored values: what is read back at their positions, if they were not overwritten."""
     back = gather_rows(grad, positions)
-    if add:
-        return back
     size, count = grad.shape[0], prod(positions.shape)
     order = _iota(count, dtypes.int32).reshape(positions.shape)
     last = store_at(zeros(size, dtypes.int32), positions, order)

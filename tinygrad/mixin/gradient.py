@@ -175,10 +175,13 @@ def after_gradient(ctx: UOp, ret: UOp) -> Gradients:
             before = None
             continue
         if effect.src[0].op is Ops.INDEX and before is not None:
-            from tinygrad.mixin.gather import overwritten_gradient, stored_gradient
+            from tinygrad.mixin.gather import gather_rows, overwritten_gradient, stored_gradient
 
-            positions, adds = effect.src[0].src[1], effect.arg is Ops.ADD
-            gradients.append(stored_gradient(before, positions, adds))
+            positions = effect.src[0].src[1]
+            if effect.arg not in {None, Ops.ADD}:  # the function around it states its gradient
+                raise GradientError(f"gradient: a store with {effect.arg} has none of its own")
+            adds = effect.arg is Ops.ADD
+            gradients.append((gather_rows if adds else stored_gradient)(before, positions))
             before = before if adds else overwritten_gradient(before, positions)
             continue
         chain = view_chain(effect.src[0], ret.src[0])

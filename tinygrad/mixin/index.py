@@ -23,9 +23,12 @@ from tinygrad.mixin.gather import (
     position_dtype,
     positions_along,
     store_at,
+    stores_are_dear,
+    zeros,
 )
 from tinygrad.mixin.mask import MaskMixin
 from tinygrad.mixin.selection import Range, Selection, is_symbolic, select
+from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -343,18 +346,31 @@ class IndexMixin(MaskMixin):
             raise TypeError("scatter: reduce takes a number as src; scatter_reduce takes tensors")
         axis = self._check_index("scatter", dim, index)
         values = self._scatter_source("scatter", axis, index, src)
-        if reduce == "multiply":
-            return self._scatter_compare(axis, index, values, "prod", True)
+        kind: str = {"multiply": "prod", "add": "sum"}.get(str(reduce), "last")
+        if isinstance(self.device, tuple):
+            return self._scatter_compare(axis, index, values, kind, True)
+        return self._scatter_store(axis, index, values, kind, True)
+
+    def _scatter_store(self, axis: int, index: Self, values: Self, reduce: str, include_self: bool) -> Self:
+        """Scatter by one store in program order, so in time linear in the size of the index."""
+        if reduce == "amin":
+            mirrored = self._mirrored()._scatter_store(axis, index, values._mirrored(), "amax", include_self)
+            return mirrored._mirrored()
         order, back = _to_last(self.ndim, axis)
         base = self._uop.permute(order)
         at = index._uop.permute(order).cast(dtypes.int64 if index.dtype.itemsize == 8 else dtypes.int32)
-        value = values._uop.permute(order)
-        if isinstance(self.device, tuple):
-            return self._scatter_compare(axis, index, values, "sum" if reduce else "last", True)
         positions = _pad_batch(at, base.shape[:-1])
+        value = values._uop.permute(order)
         value = value.pad(tuple((0, n - m) for n, m in zip(positions.shape, value.shape, strict=True)))
-        flat = positions_along(positions, base.shape[-1])
-        done = store_at(base.flatten(), flat, value, add=reduce == "add")
+        flat, start = positions_along(positions, base.shape[-1]), base.flatten()
+        count = store_at(zeros(start.shape[0], dtypes.int32), flat, flat.const_like(1, dtypes.int32), Ops.ADD)
+        if not include_self:
+            neutral = {"prod": 1, "amax": self.dtype.min}.get(reduce, 0)
+            start = (count > 0).where(neutral, start).cast(self.dtype)
+        done = store_at(start, flat, value, _COMBINE[reduce])
+        if reduce == "mean":
+            number = (count + 1 if include_self else count).maximum(1)
+            done = done.div(number, rounding_mode=None if dtypes.is_float(self.dtype) else "floor").cast(self.dtype)
         return self._wrap_uop(done.reshape(base.shape).permute(back))
 
     def _scatter_source(self, name: str, axis: int, index: Self, src: Any) -> Self:
@@ -412,7 +428,10 @@ class IndexMixin(MaskMixin):
             raise RuntimeError(f"scatter_reduce: reduce={reduce!r}; expected sum, prod, mean, amax or amin")
         axis = self._check_index("scatter_reduce", dim, index)
         values = self._scatter_source("scatter_reduce", axis, index, src)
-        return self._scatter_compare(axis, index, values, reduce, include_self)
+        # A comparison of few places, or on several devices. A maximum of bools is no arithmetic.
+        if stores_are_dear(self._uop, self.shape[axis], index.shape[axis]) or self.dtype is dtypes.bool:
+            return self._scatter_compare(axis, index, values, reduce, include_self)
+        return self._scatter_store(axis, index, values, reduce, include_self)
 
     def _scatter_compare(self, axis: int, index: Self, values: Self, reduce: str, include_self: bool) -> Self:
         """Scatter by comparing every place with every index; for few elements, and for what is no plain store."""
@@ -442,11 +461,15 @@ class IndexMixin(MaskMixin):
             result = hit.where(value, 1).prod(axis=-1) * base
         else:
             fill = self.dtype.min if reduce == "amax" else self.dtype.max
-            found = hit.where(value, fill)
+            found = hit.where(value, fill).cast(self.dtype)
+            if include_self:  # one more candidate, so that equal ones share the gradient equally
+                found = found.cat(x.unsqueeze(-1), dim=-1)
             best = found.max(axis=-1) if reduce == "amax" else found.min(axis=-1)
-            both = best.maximum(x) if reduce == "amax" else best.minimum(x)
-            result = (count > 0).where(both if include_self else best, x)
+            result = (count > 0).where(best, x)
         return result.cast(self.dtype).permute(back)
+
+
+_COMBINE: dict[str, Ops | None] = {"last": None, "sum": Ops.ADD, "mean": Ops.ADD, "prod": Ops.MUL, "amax": Ops.MAX}
 
 
 def _to_last(ndim: int, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

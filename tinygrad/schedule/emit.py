@@ -68,7 +68,7 @@ def _store(nest: StoreNest) -> UOp:
     index = UOp(Ops.INDEX, nest.target.dtype, address)
     value = nest.value
     if nest.accumulate:
-        value = UOp(Ops.ADD, value.dtype, (UOp(Ops.INDEX, nest.target.dtype, address), value))
+        value = UOp(nest.accumulate, value.dtype, (UOp(Ops.INDEX, nest.target.dtype, address), value))
     return UOp(Ops.STORE, dtypes.void, (index, value), "serial" if nest.serial else None)
 
 

@@ -38,7 +38,7 @@ class StoreNest:
     value: UOp
     ranges: tuple[UOp, ...]
     serial: bool = False  # data-dependent targets: program order decides which write wins
-    accumulate: bool = False
+    accumulate: Ops | None = None  # combines what is there with the value: ADD, MUL or MAX
 
 
 @dataclass

@@ -254,7 +254,7 @@ class Rangeify:
             target = self.stand_ins.of_target(view.src[0])
             gate = gates[0] if gates else None
             at = at.cast(dtypes.weakint)
-            return StoreNest(target, at, gate, value, kernel.ranges, serial=True, accumulate=u.arg is Ops.ADD)
+            return StoreNest(target, at, gate, value, kernel.ranges, serial=True, accumulate=u.arg)
         index, gate = idxs, None
         while view.op in GroupOp.Movement or view.op is Ops.DETACH:
             if view.op in GroupOp.Movement:
