@@ -425,8 +425,8 @@ class Compiled:
         names = self._renderer_names()
         if not names:
             raise StorageOnlyError(
-                f"device {self.device} only stores data: an operand must be BUFFER storage of a device that computes; "
-                "copy it there first with .to(None)"
+                f"device {self.device} has no renderer, it only stores data: an operand must be BUFFER storage of "
+                "a device that computes; copy it there first with .to(None)"
             )
         if target.renderer not in names:
             import difflib
