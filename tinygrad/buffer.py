@@ -367,6 +367,13 @@ class MultiBuffer:
     def __init__(self, devices: tuple[str, ...], size: int, dtype: DType) -> None:
         self.bufs = [Buffer(device, size, dtype) for device in devices]
 
+    @classmethod
+    def of(cls, bufs: list[Buffer]) -> MultiBuffer:
+        """Return one made of buffers that exist already, in this order."""
+        made = object.__new__(cls)
+        made.bufs = list(bufs)
+        return made
+
     @property
     def size(self) -> int:
         """Number of elements on each device."""

@@ -225,6 +225,8 @@ def canonicalize_device(device: str | Sequence[str] | None) -> str | tuple[str, 
             f"device {shown(device)} of type {type(device).__name__}; expected a name such as 'CPU' or a tuple of names"
         )
     names = tuple(_known_device(name) for name in device)
+    if len(set(names)) < len(names):
+        raise ArgumentError(f"device {shown(device)} names one device twice; each holds a part of its own")
     return names[0] if len(names) == 1 else names
 
 

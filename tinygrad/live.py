@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.sharding import placed_buffer
 from tinygrad.uop.views import own_copy
 
 if TYPE_CHECKING:
@@ -218,9 +219,19 @@ def write_view(view: UOp, value: UOp) -> None:
     """
     view, base, buffer = stored_view(view)
     target = rebase_plain(view, base)
+    if base.axis is not None and target.axis is None:
+        value, target = _written_whole(target, base, value), base
     written = base.after(UOp(Ops.STORE, None, (target, value)))
     for tensor in aliases_of(buffer):
         point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
+
+
+def _written_whole(view: UOp, base: UOp, value: UOp) -> UOp:
+    """Return what split storage holds after a write to a view across its pieces: each device masks its own."""
+    from tinygrad.mixin.gradient import view_chain, without_chain, written_mask
+
+    chain = view_chain(view, base) or []
+    return written_mask(chain, base).where(without_chain(chain, value), base)
 
 
 def stored_view(view: UOp) -> tuple[UOp, UOp, UOp]:
@@ -250,24 +261,19 @@ def rebase_plain(view: UOp, base: UOp) -> UOp:
 
 
 def new_storage(value: UOp, device: Any = None) -> UOp:
-    """Return fresh storage that holds ``value``, in its shape; on its device, or the given one, or the default."""
+    """Return fresh storage that holds ``value``, in its shape; on its device, or the given one, or the default.
+
+    On several devices it is split as the value is.
+    """
     from tinygrad.device import canonicalize_device
     from tinygrad.dtype import strong_dtype
-    from tinygrad.helpers import prod
-    from tinygrad.uop.ops import to_max_shape
 
     value = value.cast(strong_dtype(value.dtype))
-    largest = to_max_shape(value.shape)
     where = device if device is not None else value.device
-    storage = UOp.new_buffer(str(canonicalize_device(where)), prod(largest), value.dtype)
-    view = storage._mop(Ops.RESHAPE, largest) if largest != storage.shape else storage
-    shown = _cut(view, value.shape)
+    shown = placed_buffer(canonicalize_device(where), value.shape, value.dtype, value.axis)
+    storage = storage_under(shown)
     written = storage.after(UOp(Ops.STORE, None, (shown, value)))
     return rebase(shown, storage, written)
-
-
-def _cut(view: UOp, shape: tuple[Any, ...]) -> UOp:
-    return view if view.shape == shape else view._mop(Ops.SHRINK, tuple((0, s) for s in shape))
 
 
 def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "") -> None:

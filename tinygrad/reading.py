@@ -46,12 +46,15 @@ class ReadMixin(RandMixin):
 
         before_data_access("the values of a tensor")
         source = self.cast(strong_dtype(self.dtype))
+        if isinstance(source.device, tuple):
+            source = source._wrap_uop(source._uop.copy_to_device(source.device[0]))
         if source.device is None:
             source = source.clone()
         source.realize()
         if source._uop.contiguous_view() is None:
             source = source.contiguous().realize()
-        return source._uop.buffer
+        buffer: Buffer = source._uop.buffer
+        return buffer
 
     def data(self) -> memoryview:
         """Return the values as a memoryview with the format of the dtype and this shape.
@@ -126,6 +129,8 @@ class ReadMixin(RandMixin):
     def _values_in_memory(self) -> str | None:
         """Return the values as numpy prints them if they are in memory already; never computes."""
         device = str(self.device).partition(":")[0]
+        if isinstance(self.device, tuple):
+            return None  # they are in several places
         if not self._uop.is_realized or not all_int(self.shape) or device in {"DISK", "NULL"}:
             return None
         if self._uop.contiguous_view() is None or self.dtype in _HAS_NO_NUMPY_DTYPE:

@@ -15,6 +15,7 @@ from tinygrad.mixin.rand import random_state
 from tinygrad.pending import stale_readers
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.sharding import storages_of
 from tinygrad.uop.views import own_copy, unproved_slices
 
 if TYPE_CHECKING:
@@ -65,7 +66,11 @@ def _computed(becomes: dict[UOp, UOp], linear: UOp, calls_done: int) -> dict[UOp
     missing: set[int] = set()
     for call in linear.src[calls_done:]:
         missing |= {id(call.src[1 + position].buffer.base) for position in get_call_outs_ins(call)[0]}
-    return {old: new for old, new in becomes.items() if id(new.base.buffer.base) not in missing}
+
+    def is_complete(shown: UOp) -> bool:
+        return all(id(part.buffer.base) not in missing for part in storages_of(shown.base))
+
+    return {old: new for old, new in becomes.items() if is_complete(new)}
 
 
 def schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:

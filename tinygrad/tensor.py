@@ -40,7 +40,8 @@ from tinygrad.name_hints import add_hints
 from tinygrad.realizing import compute, schedule
 from tinygrad.settings import TRAINING, Context
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import Placement, UOp
+from tinygrad.uop.sharding import check_split
 from tinygrad.writing import assign, in_place
 
 if TYPE_CHECKING:
@@ -131,6 +132,11 @@ class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
         object.__setattr__(self, name, value)
         if name == "uop":
             noticed(self)
+
+    def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
+        for name, value in {**(state[0] or {}), **state[1]}.items():
+            object.__setattr__(self, name, value)
+        register(self)  # a tensor that was copied or unpickled shows writes to its storage like any other
 
     # ---- hooks of the mixins ---------------------------------------------------------------------------------------
 
@@ -272,7 +278,7 @@ class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
 
     @property
     def device(self) -> str | tuple[str, ...] | None:
-        """Device name; None for constants and ranges, which live nowhere.
+        """Device name, or a tuple of names; None for constants and ranges, which live nowhere.
 
         Example:
             >>> Tensor([1.5]).device == Device.DEFAULT, Tensor(1.5).device
@@ -537,6 +543,8 @@ class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
     def to(self, device: Any) -> Tensor:
         """Return the value on ``device`` (None: the default one), with ``grad`` and ``is_param``; self if it is there.
 
+        A tuple of devices gives each of them the whole value. From several devices the value is gathered.
+
         Raises:
             RuntimeError: The dtype is weak.
 
@@ -564,40 +572,80 @@ class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
         return self
 
     def shard(self, devices: Any, axis: int | None = None) -> Tensor:
-        """Split over devices along ``axis``. One device is ``to``.
+        """Split over several devices along ``axis``: each holds an equal piece. One device is ``to``.
+
+        Operations on the result run on all of its devices, each on its piece; where a piece does not suffice, the
+        devices exchange what they need. Operands without a device (numbers, ranges) go with everything.
+
+        Args:
+            devices: Names of the devices.
+            axis: The axis that is split; None gives each device the whole value.
+
+        Returns:
+            Tensor of this shape and dtype, with ``grad`` and ``is_param``. A tensor without a device stays as it is.
 
         Raises:
-            NotImplementedError: Several different devices.
+            RuntimeError: It is on several devices already, the devices do not divide the axis, or the dtype is weak.
+            ShapeError: There is no such axis.
 
         Example:
-            >>> Tensor([1, 2]).shard((Device.DEFAULT,)).tolist()
-            [1, 2]
+            >>> t = Tensor([1.0, 2.0, 3.0, 4.0]).shard(("CPU:0", "CPU:1"), axis=0)
+            >>> t.uop.shard_shape, t.sum().item()
+            ((2,), 10.0)
         """
         where = canonicalize_device(devices)
-        if isinstance(where, tuple):
-            raise NotImplementedError(error_text("shard", f"tensors over several devices {where}", {"tensor": self},
-                                                 hint="use one device"))  # fmt: skip
         if axis is not None:
-            self._resolve_dim(axis, op="shard")
-        return self.to(where)
+            axis = self._resolve_dim(axis, op="shard")
+        if isinstance(where, str):
+            return self.to(where)
+        if self.device is None:
+            return self
+        moved = _wrap(self.uop.shard(where, axis))
+        moved.grad = None if self.grad is None else self.grad.shard(where, axis)
+        return moved.is_param_(self.is_param)
 
     def shard_(self, devices: Any, axis: int | None = None) -> Tensor:
-        """``shard`` in place; returns self.
+        """``shard`` this tensor and its ``grad`` in place; returns self.
+
+        Raises:
+            RuntimeError: As ``shard``.
+            ShapeError: As ``shard``.
 
         Example:
-            >>> Tensor([1, 2]).shard_((Device.DEFAULT,)).tolist()
-            [1, 2]
+            >>> Tensor([1, 2]).shard_(("CPU:0", "CPU:1"), axis=0).uop.shard_shape
+            (1,)
         """
-        return self.to_(self.shard(devices, axis).device)
+        moved = self.shard(devices, axis)
+        if moved is not self:
+            self.uop, self.grad = moved.uop, moved.grad
+        return self
 
     def shard_like(self, y: Tensor) -> Tensor:
-        """Place like ``y``.
+        """Return the value where ``y`` is: on its device, or on its devices and split along the same axis.
+
+        What is on several devices already is split anew.
+
+        Raises:
+            RuntimeError: The devices do not divide the axis, or the dtype is weak.
+            ShapeError: There is no such axis.
 
         Example:
-            >>> Tensor([1, 2]).shard_like(Tensor([0.0])).tolist()
-            [1, 2]
+            >>> y = Tensor([0.0, 0.0]).shard(("CPU:0", "CPU:1"), axis=0)
+            >>> Tensor([[1, 2], [3, 4]]).shard_like(y).uop.shard_shape
+            (1, 2)
         """
-        return self.to(y.device)
+        if not isinstance(y.device, tuple):
+            return self if y.device is None else self.to(y.device)
+        axis = y.uop.axis
+        if self.device is None or (self.device == y.device and self.uop.axis == axis):
+            return self
+        if axis is not None:
+            axis = check_split(self.shape, axis, len(y.device))
+        if not isinstance(self.device, tuple):
+            return self.shard(y.device, axis)
+        moved = _wrap(self.uop.copy_to_device(y.device if axis is None else Placement(y.device, axis)))
+        moved.grad = None if self.grad is None else self.grad.shard_like(y)
+        return moved.is_param_(self.is_param)
 
     def replace(self, x: Tensor) -> Tensor:
         """Make this tensor show what ``x`` shows (dtype and device may differ); returns self.
@@ -627,7 +675,7 @@ class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
 
         Raises:
             ShapeError: ``x`` does not broadcast.
-            RuntimeError: Dtype or device differ.
+            RuntimeError: Dtype, device, or the axis along which several devices split the value differ.
 
         Example:
             >>> x = Tensor([[1, 2], [3, 4]])

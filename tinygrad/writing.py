@@ -46,12 +46,13 @@ def assign(tensor: Tensor, x: Any) -> None:
 
 
 def written_value(tensor: Tensor, x: Any, op: str) -> Tensor:
-    """Return ``x`` as a tensor with the shape, dtype and device of ``tensor`` (on any device for files)."""
+    """Return ``x`` as a tensor with the shape, dtype and placement of ``tensor`` (on any device for files)."""
     from tinygrad.tensor import Tensor
 
     own, on_disk = strong_dtype(tensor.dtype), str(tensor.device).startswith("DISK")
     if not isinstance(x, (Tensor, UOp)):
         x = Tensor(x, dtype=own, device=None if on_disk else tensor.device)
+        x = x.shard_like(tensor) if x.shape == tensor.shape and isinstance(tensor.device, tuple) else x
     value = x if isinstance(x, Tensor) else tensor._wrap_uop(x)
     if value.dtype is not own:
         if value.dtype not in dtypes.weaks or least_upper_dtype(own, value.dtype) is not own:
@@ -63,7 +64,11 @@ def written_value(tensor: Tensor, x: Any, op: str) -> Tensor:
     if None not in (tensor.device, value.device) and tensor.device != value.device and not on_disk:
         raise DeviceError(error_text(op, f"{op} device mismatch, {tensor.device} and {value.device}",
                                      {"self": tensor, "x": value}, hint=f"x.to({tensor.device!r})"))  # fmt: skip
-    return value._broadcast_to(tensor.shape)
+    value = value._broadcast_to(tensor.shape)
+    if value.device is not None and value.uop.axis != tensor.uop.axis:
+        raise DeviceError(error_text(op, f"{op} multi axis mismatch, {tensor.uop.axis} and {value.uop.axis}",
+                                     {"self": tensor, "x": value}, hint="x.shard_like(self)"))  # fmt: skip
+    return value
 
 
 def in_place(operator: Callable[[Tensor, Any], Tensor], name: str) -> Callable[[Tensor, Any], Tensor]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import math
 import pickle
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -588,3 +590,12 @@ def test_registry_does_not_keep_tensors_alive() -> None:
     assert ref() is None
     assert view.tolist() == [2.0]
     assert math.isfinite(view.item())
+
+
+@pytest.mark.parametrize("remake", [copy.copy, lambda t: pickle.loads(pickle.dumps(t))], ids=["copied", "unpickled"])
+def test_a_tensor_made_anew_shows_what_is_written_to_it(remake: Callable[[Tensor], Tensor]) -> None:
+    t = Tensor([1.0, 2.0]).is_param_(False).realize()
+    again = remake(t)
+    again.assign(again + 1).realize()
+    assert again.tolist() == [2.0, 3.0]
+    assert not again.is_param

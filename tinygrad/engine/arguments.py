@@ -14,11 +14,12 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tinygrad.dtype import DType
-from tinygrad.helpers import ById
+from tinygrad.helpers import ById, prod
 from tinygrad.live import is_view_node
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.sharding import storages_of
 
 Name = int | str
 
@@ -58,7 +59,8 @@ class Arguments:
     Attributes:
         names: Of the inputs: an int for a positional tensor, a str for a keyword or a tensor inside a container.
         tensors: The inputs.
-        nodes: Their BUFFERs, after ``resolve``.
+        storages: The BUFFER under each, after ``resolve``.
+        nodes: The BUFFERs of single devices that these consist of.
         infos: What they look like, after ``resolve``.
         var_vals: Values of Variables, from arguments and from shapes of inputs.
         key: Everything else that the call depends on.
@@ -69,6 +71,7 @@ class Arguments:
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.names: list[Name] = []
         self.tensors: list[Tensor] = []
+        self.storages: list[UOp] = []
         self.nodes: list[UOp] = []
         self.infos: list[InputInfo] = []
         self.var_vals: dict[str, int] = {}
@@ -135,7 +138,8 @@ class Arguments:
                     f"  hint  pass one of them as .clone()"
                 )
             seen[node] = name
-            self.nodes.append(node)
+            self.storages.append(node)
+            self.nodes += storages_of(node)
             self.infos.append(info)
 
     def _describe(self, uop: UOp) -> tuple[UOp, InputInfo]:
@@ -146,9 +150,11 @@ class Arguments:
             chain.append(base)
             symbolic = symbolic or len(base.src) > 1
             base = base.src[0]
-        size = base.arg.shape[0]
+        size, device = prod(base.arg.shape), base.arg.device
+        if base.axis is not None:
+            device = f"{device} split along axis {uop.axis}"
         if not symbolic:
-            return base, InputInfo(uop.shape, (), size, uop.dtype, base.arg.device)
+            return base, InputInfo(uop.shape, (), size, uop.dtype, device)
         view: list[Any] = []
         names: dict[str, None] = {}
         for node in chain:
@@ -160,7 +166,7 @@ class Arguments:
                     self._bind(var.bind(value))
                 plain.append(unbound)
             view.append((node.op, node.arg, tuple(plain)))
-        return base, InputInfo(tuple(view), tuple(names), size, uop.dtype, base.arg.device)
+        return base, InputInfo(tuple(view), tuple(names), size, uop.dtype, device)
 
 
 def label(name: Name) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tinygrad.device import Buffer
@@ -26,6 +27,8 @@ from tinygrad.settings import BEAM, DEBUG
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, ParamArg, UOp, buffers, sint
+from tinygrad.uop.sharding import storages_of
+from tinygrad.uop.storage import unique_slots
 
 
 class Recorder:
@@ -112,8 +115,8 @@ class _Builder:
         roots = [t.uop for t in live_tensors() if id(t) not in returned]
         held: set[int] = set()
         for u in UOp.sink(*dict.fromkeys(roots)).toposort():
-            if u.op is Ops.BUFFER and (found := buffers.get(u)) is not None:
-                held.add(id(found.base))
+            if u.op is Ops.BUFFER and buffers.get(u) is not None:
+                held.update(id(storage.buffer.base) for storage in storages_of(u))
         return held
 
     def find_results(self, held: set[int]) -> Any:
@@ -135,15 +138,15 @@ class _Builder:
         if u.op is not Ops.BUFFER:
             return same
         order = tuple(reversed(chain))
-        if u in self.arguments.nodes:
-            return Leaf(INPUT, self.arguments.nodes.index(u), None, order, tensor.is_param)
-        buffer = u.buffer
-        if id(buffer.base) not in self.written_first:
+        if u in self.arguments.storages:
+            return Leaf(INPUT, self.arguments.storages.index(u), (), order, tensor.is_param)
+        shown = [storage.buffer for storage in storages_of(u)]
+        if any(id(buffer.base) not in self.written_first for buffer in shown):
             return same
-        if id(buffer.base) in held:
-            return self._copied(tensor, u, order)
-        index = self._result(buffer.base)
-        return Leaf(RESULT, index, (buffer.offset, buffer.size, buffer.dtype), order, tensor.is_param)
+        if any(id(buffer.base) in held for buffer in shown):
+            shown = self._copied(tensor, u)
+        parts = tuple((self._result(b.base), b.offset, b.size, b.dtype) for b in shown)
+        return Leaf(RESULT, -1, parts, order, tensor.is_param, storage=u.arg)
 
     def _result(self, base: Buffer) -> int:
         if id(base) not in self.result_of:
@@ -151,16 +154,16 @@ class _Builder:
             self.results.append(ResultStorage(base.device, base.size, base.dtype))
         return self.result_of[id(base)]
 
-    def _copied(self, tensor: Tensor, node: UOp, order: tuple[Any, ...]) -> Leaf:
+    def _copied(self, tensor: Tensor, node: UOp) -> list[Buffer]:
         # Somebody else holds the storage too and expects replays to write there: the result is a copy.
-        buffer = node.buffer
-        twin = UOp.new_buffer(buffer.device, buffer.size, buffer.dtype)
-        source = UOp.param(1, buffer.dtype, (buffer.size,), buffer.device)
-        body = UOp(Ops.COPY, buffer.dtype, (source,), buffer.device)
-        self.extra_calls.append(UOp(Ops.CALL, dtypes.void, (body, twin, node), CallInfo()))
+        twin = node.replace(arg=replace(node.arg, slot=next(unique_slots)))
+        for copy, original in zip(storages_of(twin), storages_of(node), strict=True):
+            buffer = original.buffer
+            source = UOp.param(1, buffer.dtype, (buffer.size,), buffer.device)
+            body = UOp(Ops.COPY, buffer.dtype, (source,), buffer.device)
+            self.extra_calls.append(UOp(Ops.CALL, dtypes.void, (body, copy, original), CallInfo()))
         tensor.uop = tensor.uop.substitute({node: twin})
-        index = self._result(twin.buffer)
-        return Leaf(RESULT, index, (0, buffer.size, buffer.dtype), order, tensor.is_param)
+        return [storage.buffer for storage in storages_of(twin)]
 
     def parametrize(self) -> UOp:
         """Return the LINEAR with inputs and results replaced by PARAMs."""

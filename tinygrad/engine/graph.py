@@ -109,8 +109,9 @@ class NativeGraph(GraphRunner):
 
     @classmethod
     def supports_uop(cls, devices: Sequence[str], call: UOp) -> bool:
-        """Whether a call can be in this graph: any kernel of the CPU."""
-        return super().supports_uop(devices, call) and str(call.src[1].device).partition(":")[0] == "CPU"
+        """Whether a call can be in this graph: any kernel of the CPU, whichever of the CPU's devices it is for."""
+        kinds = {str(device).partition(":")[0] for device in (*devices, call.src[1].device)}
+        return call.src[0].op in (Ops.SINK, Ops.PROGRAM) and kinds == {"CPU"}
 
     def __call__(self, input_uops: Sequence[UOp], var_vals: Mapping[str, int], wait: bool = False) -> float | None:
         """Run the calls; seconds if ``wait``."""

@@ -178,8 +178,13 @@ def _buffer_of(arg: UOp, input_uops: Sequence[UOp]) -> Buffer:
                 f"run_linear: the schedule has an argument {arg.arg.slot}, but {len(input_uops)} are given"
             )
         arg = input_uops[arg.arg.slot]
-    found = buffers.get(arg)
-    return found if found is not None else arg.buffer
+    found: Buffer | None = buffers.get(arg)
+    return found if found is not None else _made_buffer(arg)
+
+
+def _made_buffer(arg: UOp) -> Buffer:
+    made: Buffer = arg.buffer
+    return made
 
 
 def call_buffers(call: UOp, input_uops: Sequence[UOp] = ()) -> list[Buffer]:

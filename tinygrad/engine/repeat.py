@@ -156,11 +156,15 @@ class Repeat:
 
     @staticmethod
     def is_simple(arguments: Arguments, slots: Sequence[Slot], structure: Any) -> bool:
-        """Whether calls with such arguments can be repeated: no Variables, no parts of inputs, values that compare."""
+        """Whether calls with such arguments can be repeated.
+
+        They have no Variables, inputs on one device each and as wholes, and values that compare.
+        """
         leaves: list[Leaf] = []
         map_structure(structure, lambda leaf: leaves.append(leaf) if isinstance(leaf, Leaf) else None)
         return (
             not arguments.var_vals
+            and len(arguments.nodes) == len(arguments.storages)
             and not any(info.variables for info in arguments.infos)
             and all(is_plain_value(value) for _, value in arguments.constants)
             and all(slot.whole for slot in slots if slot.kind == INPUT)

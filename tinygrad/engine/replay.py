@@ -219,7 +219,7 @@ class CapturedJit:
             bound = {b: b.src[0].bind(values[b.expr]) for b in u.toposort() if b.is_bound_var and b.expr in values}
             return u.substitute(bound) if bound else u
 
-        u = leaf.base(arguments.nodes, results)
+        u = leaf.base(arguments.storages, results)
         for op, dtype, arg, extra in leaf.chain:
             u = UOp(op, dtype, (u, *map(rebound, extra)), arg)
         return u

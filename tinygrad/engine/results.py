@@ -7,13 +7,15 @@ Why:  capturing writes them down, and both ways to replay (all checks, or those 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tinygrad.device import MultiBuffer
 from tinygrad.dtype import DType
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import ParamArg, UOp, buffers
+from tinygrad.uop.storage import unique_slots
 
 INPUT: Final = "input"
 RESULT: Final = "result"
@@ -61,19 +63,22 @@ class Leaf:
 
     Attributes:
         kind: "input", "result", "argument" (the input tensor itself) or "same" (a tensor that no replay changes).
-        index: Number of the input or result.
-        section: For a result: (offset, size, dtype) of the part of the storage that is shown.
+        index: Number of the input.
+        sections: For a result: (number, offset, size, dtype) of the part of the storage that is shown; over several
+            devices one for each.
         chain: Movement nodes as (op, dtype, arg, symbolic sources), the innermost first.
         is_param: The tensor's flag.
         tensor: For "same".
+        storage: For a result: the record of its BUFFER, from which one over several devices is made again.
     """
 
     kind: str
     index: int = -1
-    section: tuple[int, int, DType] | None = None
+    sections: tuple[tuple[int, int, int, DType], ...] = ()
     chain: tuple[tuple[Ops, DType, Any, tuple[UOp, ...]], ...] = ()
     is_param: bool = True
     tensor: Tensor | None = None
+    storage: ParamArg | None = None
 
     @property
     def is_symbolic(self) -> bool:
@@ -84,12 +89,20 @@ class Leaf:
         """Return the node under the views, given the BUFFERs of inputs and results."""
         if self.kind == INPUT:
             return inputs[self.index]
-        assert self.section is not None
-        node, (offset, size, dtype) = results[self.index], self.section
-        whole = node.buffer
-        if offset == 0 and size == whole.size and dtype is whole.dtype:
-            return node
-        return UOp.from_buffer(whole.view(size, dtype, offset))
+        assert self.storage is not None
+        shown = [_section(results[number], offset, size, dtype) for number, offset, size, dtype in self.sections]
+        if isinstance(self.storage.device, str):
+            return shown[0]
+        joined = UOp(Ops.BUFFER, self.storage.dtype, (), replace(self.storage, slot=next(unique_slots)))
+        buffers[joined] = MultiBuffer.of([part.buffer for part in shown])
+        return joined
+
+
+def _section(node: UOp, offset: int, size: int, dtype: DType) -> UOp:
+    whole = node.buffer
+    if offset == 0 and size == whole.size and dtype is whole.dtype:
+        return node
+    return UOp.from_buffer(whole.view(size, dtype, offset))
 
 
 __all__ = ["INPUT", "RESULT", "Leaf", "ResultStorage", "Slot"]

@@ -63,20 +63,22 @@ class CreationMixin(MovementMixin, DTypeMixin):
         return cls._storage(sizes, strong_dtype(kind), device)._set_param_flag(requires_grad)
 
     @classmethod
-    def _storage(cls, shape: tuple[Any, ...], dtype: DType, device: Any, fill: Any = None) -> Self:
-        """Return fresh storage, holding ``fill`` (a node of shape () or None for undefined content)."""
-        from tinygrad.device import canonicalize_device
-        from tinygrad.uop.ops import UOp, to_max_shape
+    def _storage(
+        cls, shape: tuple[Any, ...], dtype: DType, device: Any, fill: Any = None, axis: int | None = None
+    ) -> Self:
+        """Return fresh storage, holding ``fill`` (a node of shape () or None for undefined content).
 
-        largest = to_max_shape(shape)
-        size = prod(largest)
-        node = UOp.new_buffer(canonicalize_device(device), size, dtype)
+        With an axis, several devices hold equal pieces along it.
+        """
+        from tinygrad.device import canonicalize_device
+        from tinygrad.live import rebase
+        from tinygrad.uop.sharding import placed_buffer
+
+        view = placed_buffer(canonicalize_device(device), shape, dtype, axis)
         if fill is not None:
-            node = node.after(node.store(fill._broadcast_to((size,))))
-        node = node.reshape(largest)
-        if largest != shape:
-            node = node.shrink([(0, s) for s in shape])
-        return cls._wrap_uop(node)
+            storage = view.base
+            view = rebase(view, storage, storage.after(storage.store(fill._broadcast_to(storage.shape))))
+        return cls._wrap_uop(view)
 
     @classmethod
     def invalids(cls, *shape: Any, device: Any = None, dtype: DTypeLike | None = None) -> Self:
@@ -167,6 +169,8 @@ class CreationMixin(MovementMixin, DTypeMixin):
             raise RuntimeError(
                 error_text("full_like", "device cannot be given for a tensor on several devices", {"tensor": self})
             )
+        from tinygrad.uop.ops import UOp
+
         kind = self.dtype if dtype is None else to_dtype(dtype)
         if buffer and kind in dtypes.weaks:
             raise DTypeError(
@@ -176,6 +180,10 @@ class CreationMixin(MovementMixin, DTypeMixin):
         where = self.device if device is None else device
         if where is None or not buffer:
             return self.const_like(fill_value, kind)._set_param_flag(requires_grad)
+        if isinstance(where, tuple):
+            fill = UOp.const(getattr(fill_value, "uop", fill_value), strong_dtype(kind))
+            made = self._storage(self.shape, fill.dtype, where, fill, self._uop.axis)
+            return made._set_param_flag(requires_grad)
         return type(self).full(self.shape, fill_value, kind, where, requires_grad=requires_grad)
 
     def zeros_like(self, **kwargs: Any) -> Self:
@@ -197,7 +205,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
         return self.full_like(1, **kwargs)
 
     def empty_like(self, dtype: DTypeLike | None = None, device: Any = None, requires_grad: bool | None = None) -> Self:
-        """Return an uninitialised tensor of this shape, dtype and device.
+        """Return an uninitialised tensor of this shape, dtype and placement.
 
         Example:
             >>> x = Tensor([[1, 2]]).empty_like(dtype="float16")
@@ -206,7 +214,8 @@ class CreationMixin(MovementMixin, DTypeMixin):
         """
         kind = strong_dtype(self.dtype if dtype is None else to_dtype(dtype))
         where = self.device if device is None else device
-        return self._storage(self.shape, kind, where)._set_param_flag(requires_grad)
+        axis = self._uop.axis if device is None or device == self.device else None
+        return self._storage(self.shape, kind, where, axis=axis)._set_param_flag(requires_grad)
 
     @staticmethod
     def _frompy(data: Any, dtype: DType, device: Any = None) -> Any:

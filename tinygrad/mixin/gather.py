@@ -208,7 +208,7 @@ def store_at(base: UOp, positions: UOp, values: UOp, combine: Ops | None = None)
         kind = least_upper_dtype(kind, dtypes.float32)
     device = next((x.device for x in (values, positions, base) if x.device is not None), None)
     # Storage of its own for every call: two calls with equal operands must not write to the same place.
-    storage = UOp.new_buffer(str(canonicalize_device(device)), int(base.shape[0]), kind)
+    storage = UOp.new_buffer(canonicalize_device(device), int(base.shape[0]), kind)
     written = composite(
         lambda b, p, v: _store_body(b, p, v, storage, combine),
         (base.cast(kind), settled_positions(positions), settled(values.cast(kind))),

@@ -160,9 +160,10 @@ def pad_gradient(ctx: UOp, ret: UOp) -> Gradients:
 
 
 def copy_gradient(ctx: UOp, ret: UOp) -> Gradients:
-    """Return the gradient of a copy, moved back to the source's device."""
-    device = ret.src[0].device
-    return (ctx if device is None or ctx.device is None else ctx.copy_to_device(device),)
+    """Return the gradient of a copy, moved back to where the source is."""
+    from tinygrad.uop.sharding import place_like
+
+    return (place_like(ctx, ret.src[0]),)
 
 
 def after_gradient(ctx: UOp, ret: UOp) -> Gradients:
@@ -234,6 +235,26 @@ def written_mask(chain: Sequence[UOp], base: UOp) -> UOp:
             case _:
                 mask = unbroadcast_axes(mask, shape)
     return mask
+
+
+def without_chain(chain: Sequence[UOp], value: UOp) -> UOp:
+    """Return a value of the shape of the storage whose elements under a view are those of ``value``, the others 0."""
+    for node in reversed(chain):
+        shape = node.src[0].shape
+        match node.op:
+            case Ops.RESHAPE:
+                value = value.reshape(shape)
+            case Ops.PERMUTE:
+                value = value.permute(argsort(node.marg))
+            case Ops.FLIP:
+                value = value._mop(Ops.FLIP, node.marg)
+            case Ops.SHRINK:
+                value = value.pad(tuple((b, s - e) for (b, e), s in zip(node.marg, shape, strict=True)))
+            case Ops.PAD:
+                value = value.shrink([(b, b + s) for (b, _), s in zip(node.marg, shape, strict=True)])
+            case _:
+                raise AssertionError("a view that shows elements several times is not written through")
+    return value
 
 
 def unbroadcast_axes(mask: UOp, shape: tuple[Any, ...]) -> UOp:
@@ -316,11 +337,12 @@ def _nodes(gradients: Any) -> Gradients:
 def _body_gradient(call: UOp, grads: list[UOp]) -> list[UOp | None]:
     """Differentiate the body, and pack the result as a call of its own on the arguments and the incoming gradients."""
     from tinygrad.uop.ops import UOp
+    from tinygrad.uop.sharding import place_like
 
     body, args = call.src[0], call.src[1:]
     params = {u.arg.slot: u for u in body.toposort() if u.op is Ops.PARAM and not u.is_variable}
     incoming = [
-        UOp.param(len(args) + i, out.dtype, out.shape, out.device) for i, out in enumerate(body.src)
+        UOp.param(len(args) + i, out.dtype, out.shape, out.device, axis=out.axis) for i, out in enumerate(body.src)
     ]  # fmt: skip
     roots = {out: grad for out, grad in zip(body.src, incoming, strict=True) if dtypes.is_float(out.dtype)}
     found = _backward(roots, list(params.values()))
@@ -328,7 +350,7 @@ def _body_gradient(call: UOp, grads: list[UOp]) -> list[UOp | None]:
     if not wanted:
         return [None] * len(args)
     given = [
-        g._broadcast_to(p.shape).cast(p.dtype) for g, p in zip(grads, incoming, strict=True)
+        place_like(g._broadcast_to(p.shape).cast(p.dtype), p) for g, p in zip(grads, incoming, strict=True)
     ]  # fmt: skip
     backward = UOp.maketuple(*wanted.values()).call(
         *args, *given, name=f"{call.arg.name or 'function'}_backward", precompile=call.arg.precompile_backward,
@@ -499,7 +521,10 @@ def add_all(values: Sequence[UOp]) -> UOp:
 
 
 def _align(gradient: UOp, source: UOp) -> UOp:
-    """Bring a gradient to the shape and dtype of its source: sum over the axes along which the source was broadcast."""
+    """Bring a gradient to the shape, dtype and placement of its source.
+
+    It is summed over the axes along which the source was broadcast.
+    """
     if source.op is Ops.STORE:
         return gradient
     shape = source.shape
@@ -518,4 +543,8 @@ def _align(gradient: UOp, source: UOp) -> UOp:
                 gradient = gradient.sum(axes, keepdim=True)
             gradient = gradient.reshape(gradient.shape[extra:])
         gradient = gradient._broadcast_to(shape)
+    if isinstance(source.device, tuple):
+        from tinygrad.uop.sharding import place_like
+
+        gradient = place_like(gradient, source)
     return gradient.cast(source.dtype)

@@ -38,12 +38,13 @@ def _join_few(parts: list[UOp], dim: int) -> UOp:
     if len(parts) == 1:
         return parts[0]
     if not dtypes.is_float(parts[0].dtype) or parts[0].dtype in dtypes.weaks:
-        return _body(parts, dim)  # nothing to differentiate
+        return joined(parts, dim)  # nothing to differentiate
     sizes = tuple(part.shape[dim] for part in parts)
-    return composite(lambda *few: _body(list(few), dim), tuple(parts), JoinGradient(dim, sizes), "cat")
+    return composite(lambda *few: joined(list(few), dim), tuple(parts), JoinGradient(dim, sizes), "cat")
 
 
-def _body(parts: list[UOp], dim: int) -> UOp:
+def joined(parts: list[UOp], dim: int) -> UOp:
+    """Concatenate nodes along ``dim`` in the open graph, without a stated gradient."""
     shape = parts[0].shape
     if len(parts) > 4 and all_int(shape) and prod(shape) <= SMALL and all(part.shape == shape for part in parts):
         return _select_by_number(parts, dim)

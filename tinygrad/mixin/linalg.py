@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_float, strong_dtype
-from tinygrad.errors import DeviceError, error_text, shown
+from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.hooks import Hooks
@@ -144,7 +144,9 @@ def _apply(x: Any, name: str, body: Callable[[UOp], tuple[UOp, ...]], grad_fxn: 
     floating = strong_dtype(least_upper_float(x.dtype))
     working = floating if floating is dtypes.float64 else dtypes.float32
     *lead, m, n = x.shape
-    matrices = x._uop.cast(working).reshape((prod(lead), m, n))
+    # Several devices each take some of the matrices, or all of them: a matrix is never split.
+    whole = x._uop if x._uop.axis in (None, 0) and lead else x._uop.gathered()
+    matrices = whole.cast(working).reshape((prod(lead), m, n))
     results = UOp.maketuple(*body(matrices.param_like(0))).call(matrices, grad_fxn=grad_fxn, name=name)
     found = [results.gettuple(i) for i in range(len(results.src[0].src))]
     return [u.reshape((*lead, *u.shape[1:])).cast(floating) for u in found]
@@ -165,17 +167,16 @@ def _columns_of_identity(like: UOp, count: int, size: int) -> UOp:
 
 
 def _storage(like: UOp, *sizes: int, value: UOp | None = None) -> UOp:
-    """Return fresh storage (batch, *sizes) of the dtype and on the device of ``like``."""
+    """Return fresh storage (batch, *sizes) of the dtype and on the device of ``like``, its batch split alike."""
     from tinygrad.device import canonicalize_device
-    from tinygrad.uop.ops import UOp
+    from tinygrad.uop.sharding import placed_buffer
 
     shape = (like.shape[0], *sizes)
-    device = canonicalize_device(like.device)
-    if not isinstance(device, str):
-        raise DeviceError(error_text("linalg", f"a tensor on several devices {device}", {"tensor": like}))
-    buffer = UOp.new_buffer(device, prod(shape), like.dtype)
-    stored = buffer if value is None else buffer.after(buffer.store(value.reshape((prod(shape),))))
-    return stored.reshape(shape)
+    shown = placed_buffer(canonicalize_device(like.device), shape, like.dtype, like.axis)
+    if value is None:
+        return shown
+    storage = shown.base
+    return storage.after(storage.store(value.reshape(storage.shape))).reshape(shape)
 
 
 def _transposed(a: UOp) -> UOp:

@@ -427,7 +427,10 @@ class MovementMixin(Hooks):
         shape = (1,) * (len(counts) - self.ndim) + self.shape
         paired = [x for s in shape for x in (1, s)]
         expanded = [x for r, s in zip(counts, shape, strict=True) for x in (r, s)]
-        return self.reshape(paired).expand(expanded).reshape([r * s for r, s in zip(counts, shape, strict=True)])
+        split = self._uop.axis
+        is_tiled = split is not None and counts[split + len(counts) - self.ndim] != 1
+        tile = self._wrap_uop(self._uop.gathered()) if is_tiled else self  # the tiles are no pieces of the result
+        return tile.reshape(paired).expand(expanded).reshape([r * s for r, s in zip(counts, shape, strict=True)])
 
     def repeat_interleave(self, repeats: int, dim: int | None = None, *, axis: int | None = None) -> Self:
         """Repeat every element ``repeats`` times along ``dim``, or ``axis`` (of the flattened tensor if None).

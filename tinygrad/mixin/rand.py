@@ -242,6 +242,13 @@ class RandMixin(OpMixin):
         """
         return self._random_like(type(self).rand, **kwargs)
 
+    def _rand_beside(self, *shape: int) -> Self:
+        """Return float32 ``rand`` where self is; the same numbers on each of several devices."""
+        device = self.device
+        first = device[0] if isinstance(device, tuple) else device
+        made = type(self).rand(*shape, device=first, dtype=dtypes.float32)
+        return made._wrap_uop(made._uop.shard(device)) if isinstance(device, tuple) else made
+
     def _random_like(self, make: Any, **kwargs: Any) -> Self:
         dtype = kwargs.pop("dtype", None) or self.dtype
         if isinstance(self.device, tuple):
@@ -470,13 +477,13 @@ class RandMixin(OpMixin):
         weight = self.cast(dtypes.float32).reshape(-1, self.shape[-1])
         if replacement:
             total = weight.cumsum(1)
-            mark = type(self).rand(weight.shape[0], num_samples, device=self.device, dtype=dtypes.float32)
+            mark = weight._rand_beside(weight.shape[0], num_samples)
             mark = mark * total._slice_dim(1, weight.shape[1] - 1, weight.shape[1])
             # The number of categories that end at or below the mark; rounding must not lead past the last one.
             index = (mark.unsqueeze(-1) < total.unsqueeze(1)).logical_not().sum(-1).minimum(weight.shape[1] - 1)
         else:
             # The smallest of exponential waiting times with these rates (Efraimidis and Spirakis, 2006).
-            uniform = type(self).rand(*weight.shape, device=self.device, dtype=dtypes.float32)
+            uniform = weight._rand_beside(*weight.shape)
             wait = (1 - uniform).log() * -1 / weight
             index = wait.topk(num_samples, 1, largest=False)[1]
         return index.cast(dtypes.int32).reshape((*self.shape[:-1], num_samples))

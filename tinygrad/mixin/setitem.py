@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import prod
-from tinygrad.mixin.gather import as_index, gather_rows, indexed_store, position_dtype, settled, settled_positions
+from tinygrad.mixin.gather import (
+    as_index,
+    gather_rows,
+    indexed_store,
+    position_dtype,
+    settled,
+    settled_positions,
+    store_at,
+)
 from tinygrad.mixin.selection import Selection
 
 if TYPE_CHECKING:
@@ -167,6 +175,9 @@ def _give_storage(x: Tensor) -> None:
 def _write_positions(x: Tensor, positions: UOp, value: UOp) -> None:
     from tinygrad.live import aliases_of, point, rebase, storage_under, stored_view
 
+    if isinstance(x.device, tuple):
+        _write_positions_everywhere(x, positions, value)
+        return
     view, base, buffer = stored_view(x.uop)
     if not view.has_buffer_identity(after_ok=True):
         # Number the elements of the storage, look at the numbers through the view, and pick those that are written.
@@ -176,6 +187,15 @@ def _write_positions(x: Tensor, positions: UOp, value: UOp) -> None:
     written = indexed_store(base, settled_positions(positions), settled(value))
     for tensor in aliases_of(buffer):
         point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
+
+
+def _write_positions_everywhere(x: Tensor, positions: UOp, value: UOp) -> None:
+    """Write over several devices: each makes the whole new value, and keeps its piece of it."""
+    from tinygrad.live import write_view
+    from tinygrad.uop.sharding import place_like
+
+    written = store_at(x.uop.gathered().flatten(), positions.gathered(), value.gathered()).reshape(x.shape)
+    write_view(x.uop, place_like(written, x.uop))
 
 
 def _items(indices: Any) -> tuple[Any, ...]:

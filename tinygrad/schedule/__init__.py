@@ -2,7 +2,8 @@
 
 In:   a SINK over the tensor nodes to compute.
 Out:  LINEAR(CALL(body, buffers...), ...), the values of its Variables, and where each computed node now lives.
-How:  normalise (buffers become numbers), look the schedule up; otherwise prepare, rangeify, merge, pack, order, emit.
+How:  normalise (buffers become numbers), look the schedule up; otherwise spread over devices, prepare, rangeify, merge,
+      pack, order, emit.
 Why:  graphs of equal programs differ in their buffers alone, so a second run pays for the lookup and nothing else.
 """
 
@@ -10,16 +11,19 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 from tinygrad.dtype import dtypes
+from tinygrad.schedule import collectives
 from tinygrad.schedule.emit import kernel_ast, storage_of
 from tinygrad.schedule.kernel import Kernel
+from tinygrad.schedule.multi import JOINED, spread_devices
 from tinygrad.schedule.normalize import LOCAL, Normalized, normalize
 from tinygrad.schedule.ordering import in_place_hazard, order_kernels, overwritten_states
 from tinygrad.schedule.packing import pack_operands
 from tinygrad.schedule.plan import Plan, PlannedCall, load_plan, place_intermediates, save_plan
-from tinygrad.schedule.prepare import is_stored, prepare
+from tinygrad.schedule.prepare import inline_functions, is_stored, on_wanted_devices, prepare
 from tinygrad.schedule.rangeify import Rangeify
 from tinygrad.schedule.siblings import merge_siblings
 from tinygrad.schedule.snapshots import Snapshots
@@ -27,6 +31,8 @@ from tinygrad.schedule.stand_ins import resizes
 from tinygrad.settings import DEBUG
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, buffers
+from tinygrad.uop.sharding import part_of, storages_of
+from tinygrad.uop.storage import unique_slots
 
 schedule_cache: dict[Any, Plan] = {}
 _cache_lock = threading.Lock()
@@ -60,7 +66,7 @@ def _result(root: UOp, builder: Rangeify) -> UOp | None:
     return made
 
 
-def build_kernels(sink: UOp, states: dict[UOp, UOp]) -> tuple[Rangeify, list[Kernel]]:
+def build_kernels(sink: UOp, states: dict[Any, UOp]) -> tuple[Rangeify, list[Kernel]]:
     """Return the kernels of a prepared graph, unordered; values that in-place writes would spoil are stored first.
 
     Args:
@@ -91,12 +97,21 @@ def _is_written(u: UOp) -> bool:
     return u.op is Ops.AFTER and not u.without_after.is_variable
 
 
-def make_plan(sink: UOp) -> Plan:
-    """Return the schedule of a normalised graph."""
+def make_plan(sink: UOp, spreads: bool = False) -> Plan:
+    """Return the schedule of a normalised graph.
+
+    Args:
+        sink: The graph.
+        spreads: Whether there may be values over several devices.
+    """
     from tinygrad.middleware import cache_token, run_stage
 
-    states = {u: u for u in sink.toposort(enter_calls=False) if _is_written(u)}
-    graph = run_stage("schedule", run_stage("function", sink), passes=lambda g: prepare(g, states))
+    states: dict[Any, UOp] = {u: u for u in sink.toposort(enter_calls=False) if _is_written(u)}
+    graph, spread = run_stage("function", sink), None
+    if spreads:
+        spread = spread_devices(on_wanted_devices(graph, inline_functions(graph, states)), states)
+        graph = spread.sink
+    graph = run_stage("schedule", graph, passes=lambda g: prepare(g, states))
     builder, kernels = build_kernels(graph, states)
     leaves = builder.stand_ins.leaves
     kernels = merge_siblings(kernels, leaves)
@@ -116,11 +131,19 @@ def make_plan(sink: UOp) -> Plan:
             args = [storage_of(a, leaves) for a in kernel.args]
             calls.append(PlannedCall(kernel.body, tuple(args), kernel.writes[0].arg))
     results = tuple(_result(root, builder) for root in builder.sink.src)
+    if spread is not None:
+        results = spread.results(results, lambda: next(builder.stand_ins.slots))
     reached = set(builder.order)
     # Rules of the user's own may have made other nodes of them: then everything counts as carried out.
     followed = not cache_token()
-    written = tuple(i for i, u in enumerate(sink.toposort()) if u in states and (states[u] in reached or not followed))
-    kept = {u for r in results if r is not None for u in r.toposort() if u.op is Ops.BUFFER}
+    carried: dict[UOp, bool] = {}  # over several devices: if all of them carry it out
+    for key, node in states.items():
+        u = key[0] if isinstance(key, tuple) else key
+        carried[u] = carried.get(u, True) and (node in reached or not followed)
+    written = tuple(i for i, u in enumerate(sink.toposort()) if carried.get(u, False))
+    kept = {
+        s for r in results if r is not None for u in r.toposort() if u.op is Ops.BUFFER for s in (u, *joined_from(u))
+    }
     return Plan(tuple(calls), _storages(calls, results), results, *place_intermediates(calls, kept), written)
 
 
@@ -128,8 +151,8 @@ def _storages(calls: list[PlannedCall], results: tuple[UOp | None, ...]) -> tupl
     found: dict[UOp, None] = {}
 
     def add(storage: UOp) -> None:
-        if isinstance(storage.tag, tuple):
-            add(storage.tag[1])
+        for below in joined_from(storage) or (storage.tag[1:2] if isinstance(storage.tag, tuple) else ()):
+            add(below)
         if storage.arg.name in ("stored", LOCAL):
             found[storage] = None
 
@@ -144,18 +167,19 @@ def _storages(calls: list[PlannedCall], results: tuple[UOp | None, ...]) -> tupl
     return tuple(found)
 
 
-def lookup_plan(sink: UOp) -> Plan:
+def lookup_plan(given: Normalized) -> Plan:
     """Return the schedule of a normalised graph from the cache, or make it."""
     from tinygrad.helpers import SCACHE
     from tinygrad.middleware import cache_token
 
-    key = (sink, cache_token())
+    sink, switches = given.sink, collectives.switches() if given.spread else ()
+    key = (sink, cache_token(), switches)
     plan = schedule_cache.get(key) if SCACHE else None
     if plan is None:
-        plan = load_plan(sink)
+        plan = load_plan(sink, switches)
         if plan is None:
-            plan = make_plan(sink)
-            save_plan(sink, plan)
+            plan = make_plan(sink, given.spread)
+            save_plan(sink, switches, plan)
         with _cache_lock:
             if len(schedule_cache) >= CACHE_SIZE:
                 schedule_cache.clear()
@@ -163,13 +187,33 @@ def lookup_plan(sink: UOp) -> Plan:
     return plan
 
 
+def joined_from(storage: UOp) -> tuple[UOp, ...]:
+    """Return the storages of single devices that storage over several consists of; none if it is something else."""
+    tag = storage.tag
+    return tag[1:] if isinstance(tag, tuple) and tag[0] == JOINED else ()
+
+
+def _fill_in_parts(real: dict[UOp, UOp], normal: UOp, storage: UOp) -> None:
+    if isinstance(storage.arg.device, tuple):
+        real.update((part_of(normal, i), node) for i, node in enumerate(storages_of(storage)))
+
+
 def _instantiate(plan: Plan, given: Normalized) -> tuple[UOp, dict[UOp, UOp]]:
     """Return the plan's LINEAR on real buffers, and the real buffer of each storage."""
     from tinygrad.device import Buffer
 
     real: dict[UOp, UOp] = {given.nodes[b]: b for b in given.buffers}
+    for b in given.buffers if given.spread else ():
+        _fill_in_parts(real, given.nodes[b], b)
+    joined = [storage for storage in plan.storages if joined_from(storage)]
+    for storage in joined:
+        node = storage.replace(arg=replace(storage.arg, slot=next(unique_slots), name=None), tag=None)
+        real[storage] = node
+        real.update(zip(joined_from(storage), storages_of(node), strict=True))
     arenas = {device: Buffer(device, nbytes, dtypes.uint8) for device, nbytes in plan.arenas.items()}
     for storage in plan.storages:
+        if storage in real:
+            continue
         arg = storage.arg
         node = UOp.new_buffer(arg.device, arg.shape[0], storage.dtype)
         real[storage] = node
@@ -196,7 +240,7 @@ def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], dict[UOp, U
     """
     start = time.perf_counter()
     given = normalize(sink)
-    plan = lookup_plan(given.sink)
+    plan = lookup_plan(given)
     linear, real = _instantiate(plan, given)
     if DEBUG >= 1 and len(linear.src) > 1:
         spent = (time.perf_counter() - start) * 1e3

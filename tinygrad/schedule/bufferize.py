@@ -84,6 +84,8 @@ class Bufferizer:
 
     def __init__(self, sink: UOp, order: list[UOp], stand_ins: StandIns) -> None:
         self.sink, self.order, self.stand_ins = sink, order, stand_ins
+        kept_on = {u._device for u in order if u.op in (Ops.BUFFER, Ops.COPY)}
+        self.is_alone = sum(runs_kernels(device) for device in kept_on) < 2
         self.must: dict[UOp, None] = {}
         self.gathers: dict[UOp, Gather] = {}
         self.costs: dict[UOp, Cost] = {}  # of computing a node itself
@@ -124,7 +126,9 @@ class Bufferizer:
         gather = match_gather(u)
         if gather is not None:
             self.gathers[u] = gather
-            if self.costs[gather.index].ops > CHEAP_INDEX:
+            # One that has no device cannot be stored in one place for kernels on several.
+            readable = self.is_alone or gather.index.device is not None
+            if self.costs[gather.index].ops > CHEAP_INDEX and readable:
                 self.add_must(self.needs_storage(gather.index))
         elif is_contraction(u):
             self.mark_operands(u)

@@ -15,6 +15,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp
 
 LOCAL: Final = "local"
+_SPREADING: Final = frozenset({Ops.MSTACK, Ops.ALLREDUCE})  # besides copies, what puts values on several devices
 
 
 @dataclass
@@ -26,12 +27,14 @@ class Normalized:
         buffers: The real BUFFER of each number.
         var_vals: Values of the bound Variables.
         nodes: Normalised node of every original node.
+        spread: Whether there may be values over several devices.
     """
 
     sink: UOp
     buffers: list[UOp]
     var_vals: dict[str, int]
     nodes: dict[UOp, UOp]
+    spread: bool = False
 
 
 def normalize(sink: UOp) -> Normalized:
@@ -45,14 +48,18 @@ def normalize(sink: UOp) -> Normalized:
     var_vals: dict[str, int] = {}
     outside = sink.toposort(enter_calls=False)
     locals_ = itertools.count()
+    spread = False
     for u in sink.toposort():
         if u.op is Ops.BUFFER and u.arg.device is not None:  # scratch memory of kernels has no device
             # What only the body of a FUNCTION knows is storage of this one run, like any intermediate result.
             name, slot = ("given", len(found)) if u in outside else (LOCAL, next(locals_))
-            new[u] = UOp(Ops.BUFFER, u.dtype, (), ParamArg(slot, u.dtype, u.arg.shape, u.arg.device, name=name))
+            arg = ParamArg(slot, u.dtype, u.arg.shape, u.arg.device, name=name, axis=u.arg.axis)
+            new[u] = UOp(Ops.BUFFER, u.dtype, (), arg)
+            spread = spread or isinstance(arg.device, tuple)
             if name != LOCAL:
                 found.append(u)
             continue
+        spread = spread or u.op in _SPREADING or (u.op is Ops.COPY and not isinstance(u.arg, str))
         src = tuple([new[s] for s in u.src])
         if u.op is Ops.AFTER and u.is_bound_var:
             var, value = u.unbind()
@@ -63,4 +70,4 @@ def normalize(sink: UOp) -> Normalized:
             new[u] = src[0]
             continue
         new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
-    return Normalized(new[sink], found, var_vals, new)
+    return Normalized(new[sink], found, var_vals, new, spread)

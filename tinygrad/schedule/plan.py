@@ -73,12 +73,12 @@ def place_intermediates(calls: Sequence[PlannedCall], kept: Collection[UOp]) -> 
     return plan_arenas(blocks, lambda s: s.arg.device)
 
 
-def _key(sink: UOp) -> str:
+def _key(sink: UOp, switches: tuple[int, ...]) -> str:
     from tinygrad.fingerprint import source_fingerprint
     from tinygrad.helpers import getenv
     from tinygrad.middleware import cache_token
 
-    return f"{source_fingerprint()}-{sink.key.hex()}-{cache_token()}-{getenv('SPLIT_REDUCEOP', 1)}"
+    return f"{source_fingerprint()}-{sink.key.hex()}-{cache_token()}-{getenv('SPLIT_REDUCEOP', 1)}-{switches}"
 
 
 def _on_disk(sink: UOp) -> bool:
@@ -90,8 +90,8 @@ def _on_disk(sink: UOp) -> bool:
     return bool(SCACHE) and CACHELEVEL >= 1 and not cache_token() and not sink.op_in_backward_slice_with_self(Ops.CALL)
 
 
-def save_plan(sink: UOp, plan: Plan) -> None:
-    """Keep a plan on disk."""
+def save_plan(sink: UOp, switches: tuple[int, ...], plan: Plan) -> None:
+    """Keep a plan on disk, under the values of the switches that it was made with."""
     from tinygrad.helpers import diskcache_put
 
     if not _on_disk(sink):
@@ -109,16 +109,16 @@ def save_plan(sink: UOp, plan: Plan) -> None:
         plan.written,
     )
     # A tagged storage refers to the one below it by node: written as one graph, all of them stay the same nodes.
-    diskcache_put("schedule", _key(sink), (shape, save_graph(UOp(Ops.SINK, dtypes.void, tuple(nodes)))))
+    diskcache_put("schedule", _key(sink, switches), (shape, save_graph(UOp(Ops.SINK, dtypes.void, tuple(nodes)))))
 
 
-def load_plan(sink: UOp) -> Plan | None:
+def load_plan(sink: UOp, switches: tuple[int, ...]) -> Plan | None:
     """Return a plan that was kept on disk, or None."""
     from tinygrad.helpers import diskcache_get
 
     if not _on_disk(sink):
         return None
-    found = diskcache_get("schedule", _key(sink))
+    found = diskcache_get("schedule", _key(sink, switches))
     if found is None:
         return None
     (n_storages, arg_counts, has_result, places, arenas, written), records = found

@@ -9,12 +9,13 @@ Why:  what follows meets only nodes that compute, move or store something.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
 from tinygrad.schedule.split import split_reduce
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import Placement, UOp
 from tinygrad.uop.rewrite import substitute
 from tinygrad.uop.views import is_own_copy
 
@@ -27,7 +28,7 @@ def runs_kernels(device: str | tuple[str, ...] | None) -> bool:
     return not (isinstance(device, str) and device.split(":")[0] in STORAGE_DEVICES)
 
 
-def inline_functions(sink: UOp, follow: dict[UOp, UOp] | None = None) -> UOp:
+def inline_functions(sink: UOp, follow: dict[Any, UOp] | None = None) -> UOp:
     """Replace every result of a FUNCTION by the body's value, with PARAMs replaced by the arguments."""
     while sink.op_in_backward_slice_with_self(Ops.FUNCTION):
         bodies: dict[UOp, UOp] = {}
@@ -58,7 +59,7 @@ def _is_argument(u: UOp) -> bool:
 Rule = Callable[[UOp, tuple[UOp, ...]], UOp]
 
 
-def rebuild(root: UOp, rule: Rule, follow: dict[UOp, UOp] | None = None) -> UOp:
+def rebuild(root: UOp, rule: Rule, follow: dict[Any, UOp] | None = None) -> UOp:
     """Rebuild a graph bottom-up: ``rule(node, new sources)`` gives each node's replacement. Call bodies are kept.
 
     Args:
@@ -139,20 +140,27 @@ def _shows_its_source(u: UOp, src: tuple[UOp, ...]) -> bool:
             return False
 
 
-def prepare(sink: UOp, follow: dict[UOp, UOp] | None = None) -> UOp:
+def prepare(sink: UOp, follow: dict[Any, UOp] | None = None) -> UOp:
     """Return the graph ready for kernels to be cut from it.
 
     Args:
         sink: The tensor graph.
         follow: Map whose values are nodes of the graph; they are replaced by what has become of them.
     """
-    tidy = rebuild(inline_functions(sink, follow), clean, follow)
-    # A result on a device that turned out to be constant is still wanted there.
-    roots = (
-        UOp(Ops.COPY, new.dtype, (new,), old.device) if old.device is not None and new.device is None else new
-        for old, new in zip(sink.src, tidy.src, strict=True)
-    )
-    return tidy.replace(src=tuple(roots))
+    return on_wanted_devices(sink, rebuild(inline_functions(sink, follow), clean, follow))
+
+
+def on_wanted_devices(before: UOp, after: UOp) -> UOp:
+    """Return a rewritten SINK with its results where they were: one that turned out to be constant is wanted there."""
+    return after.replace(src=tuple(_placed(old, new) for old, new in zip(before.src, after.src, strict=True)))
+
+
+def _placed(old: UOp, new: UOp) -> UOp:
+    device, axis = old.device, old.axis
+    if device is None or new.device is not None:
+        return new
+    target = Placement(device, axis) if axis is not None and isinstance(device, tuple) else device
+    return UOp(Ops.COPY, new.dtype, (new,), target)
 
 
 def numel(u: UOp) -> int:

@@ -55,12 +55,16 @@ def custom_kernel(
 
 
 def _placeholders(stored: Sequence[UOp]) -> list[UOp]:
-    """Return a placeholder per argument. Arguments in the same storage share one, so that the compiler knows of it."""
+    """Return a placeholder per argument, of what one device holds of it.
+
+    Arguments in the same storage share one, so that the compiler knows of it.
+    """
     first: dict[UOp, UOp] = {}
     made: list[UOp] = []
     for slot, u in enumerate(stored):
         placeholder = first.setdefault(u.base, u.placeholder_like(slot))
-        made.append(placeholder if placeholder.shape == u.shape else placeholder.reshape(u.shape))
+        own = u.shard_shape
+        made.append(placeholder if placeholder.shape == own else placeholder.reshape(own))
     return made
 
 

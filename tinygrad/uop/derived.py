@@ -1,4 +1,4 @@
-"""Properties that a node derives from its sources and keeps: shape, device, bounds, open loops, what is below, its key.
+"""Properties that a node derives from its sources and keeps: shape, device, bounds, what is below, its key and more.
 
 In:   a node. ``derive`` gives its sources the property first, without recursion.
 Out:  ``DerivedProperties``, which UOp inherits. The rules of shape and device are in ``infer``, those of bounds in
@@ -16,6 +16,7 @@ from tinygrad.mixin.hooks import Hooks
 from tinygrad.uop import Ops
 from tinygrad.uop.bounds import vmin_vmax
 from tinygrad.uop.infer import device_from_uop, shape_from_uop
+from tinygrad.uop.sharding import axis_from_uop
 from tinygrad.uop.sint import sint, to_max_shape
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class DerivedProperties(Hooks):
     """Properties of UOp that are worked out on first use and kept on the node: until then the slots are missing."""
 
     __slots__ = ()
+    _axis_: int | None
     _bounds: tuple[Any, Any]
     _device_: str | tuple[str, ...] | None
     _footprint: int
@@ -162,6 +164,14 @@ class DerivedProperties(Hooks):
             return self._device_
         except AttributeError:
             return derive(self._uop, "_device_", device_from_uop)
+
+    @property
+    def _axis(self) -> int | None:
+        try:
+            return self._axis_
+        except AttributeError:
+            spreads = type(self._device) is tuple  # on one device no source has to be asked
+            return derive(self._uop, "_axis_", axis_from_uop) if spreads else None
 
     @property
     def ops_below(self) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from tinygrad.dtype import DType, dtypes, least_upper_dtype, least_upper_float
 from tinygrad.errors import BindError, DTypeError, ShapeError, shown
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.records import Placement
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -225,6 +226,11 @@ def _index_shape(u: UOp) -> Shape:
     return broadcast_shape(*(s.shape for s in u.src[1:]))
 
 
+def _unshard_shape(u: UOp) -> Shape:
+    count = len(u.src[0]._device or ())
+    return tuple(s * count if i == u.arg else s for i, s in enumerate(u.src[0].shape))
+
+
 def _scalar_shape(u: UOp) -> Shape:
     return ()
 
@@ -251,6 +257,8 @@ _SHAPES: Final[dict[Ops, Callable[[UOp], Shape | None]]] = {
     Ops.INDEX: _index_shape,
     Ops.LOAD: lambda u: u.src[0].shape if u.arg is None else (u.arg,),
     Ops.GETTUPLE: lambda u: _body(u.src[0]).src[u.arg].shape,
+    **dict.fromkeys((Ops.MSELECT, Ops.ALLREDUCE), lambda u: u.src[0].shard_shape),
+    Ops.UNSHARD: _unshard_shape,
 }
 
 
@@ -262,14 +270,30 @@ def shape_from_uop(u: UOp) -> Shape | None:
 # ---- device ----------------------------------------------------------------------------------------------------------
 
 
+def _copy_target(u: UOp) -> str | tuple[str, ...]:
+    target: str | tuple[str, ...] = u.arg.devices if isinstance(u.arg, Placement) else u.arg
+    return target
+
+
+def _stacked_devices(u: UOp) -> tuple[str, ...]:
+    return tuple(str(s._device) for s in u.src)
+
+
+_PLACED: Final[dict[Ops, Callable[[Any], str | tuple[str, ...]]]] = {
+    Ops.COPY: _copy_target,
+    Ops.MSELECT: lambda u: u.src[0]._device[u.arg],
+    Ops.MSTACK: _stacked_devices,
+    Ops.ALLREDUCE: lambda u: u.arg[1],
+}
+
+
 def device_from_uop(u: UOp) -> str | tuple[str, ...] | None:
     """Derive where a node's value lives: its storage's device, else that of the first source that has one."""
     if u.op is Ops.BUFFER or u.op is Ops.PARAM:
         record: ParamArg = u.arg
         return record.device
-    if u.op is Ops.COPY:
-        target: str | tuple[str, ...] = u.arg
-        return target
+    if u.op in _PLACED:
+        return _PLACED[u.op](u)
     if u.op is Ops.GETTUPLE:
         found = _body(u.src[0]).src[u.arg].device
         return found if found is not None else next((s.device for s in u.src[0].src[1:] if s.device is not None), None)

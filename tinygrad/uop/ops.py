@@ -20,7 +20,8 @@ from tinygrad.uop.derived import DerivedProperties
 from tinygrad.uop.infer import broadcast_axes, broadcast_shape, dtype_from_uop
 from tinygrad.uop.integer import IntegerMethods
 from tinygrad.uop.kernels import KernelMethods, effect_of
-from tinygrad.uop.records import CallInfo, KernelInfo, ParamArg, ProgramInfo
+from tinygrad.uop.records import CallInfo, KernelInfo, ParamArg, Placement, ProgramInfo
+from tinygrad.uop.sharding import ShardMethods
 from tinygrad.uop.sint import (
     resolve,
     sint,
@@ -58,7 +59,8 @@ MovementArg: TypeAlias = tuple[Any, ...]
 
 
 class UOp(
-    DerivedProperties, KernelMethods, StorageMethods, VariableMethods, WalkMethods, IntegerMethods, RandMixin
+    DerivedProperties, KernelMethods, StorageMethods, ShardMethods, VariableMethods, WalkMethods, IntegerMethods,
+    RandMixin,
 ):  # fmt: skip
     """A node: ``op`` applied to ``src`` with the parameter ``arg``, giving a value of type ``dtype``.
 
@@ -66,8 +68,8 @@ class UOp(
     """
 
     __slots__ = (
-        "__weakref__", "_bounds", "_device_", "_footprint", "_key", "_ops_below", "_ranges", "_rewrites", "_shape_",
-        "_simplified", "_states", "arg", "dtype", "op", "src", "tag",
+        "__weakref__", "_axis_", "_bounds", "_device_", "_footprint", "_key", "_ops_below", "_ranges", "_rewrites",
+        "_shape_", "_simplified", "_states", "arg", "dtype", "op", "src", "tag",
     )  # fmt: skip
     op: Ops
     dtype: DType
@@ -171,7 +173,10 @@ class UOp(
             return x if type(x) is bool or type(x) is int else operator.index(x)
 
         arg = tuple(hole(x) for x in marg)
-        return UOp(op, self.dtype, (self, *symbolic), arg)
+        made = UOp(op, self.dtype, (self, *symbolic), arg)
+        if op is Ops.RESHAPE and type(self._device) is tuple:
+            made._axis  # noqa: B018 - raises at the line that would move elements between devices
+        return made
 
     def _rop(self, op: Ops, axes: tuple[int, ...]) -> UOp:
         """Return a reduction that keeps the reduced axes with size 1."""
@@ -472,8 +477,8 @@ from tinygrad.uop.upat import UPat  # noqa: E402
 
 __all__ = [
     "AddrSpace", "AxisType", "BottomUpGate", "CallInfo", "GroupOp", "Invalid", "KernelInfo", "Ops", "ParamArg",
-    "PatternMatcher", "ProgramInfo", "ShapeError", "TrackedPatternMatcher", "UOp", "UPat", "Variable", "broadcast_axes",
-    "buffers", "consumer_map_from_toposort", "dtypes", "exec_alu", "graph_rewrite", "identity_element",
-    "multirange_str", "python_alu", "range_str", "resolve", "rewrite_group", "sint", "sint_simplify", "sint_to_uop",
-    "smax", "smin", "srender", "ssimplify", "sym_infer", "to_max_shape",
+    "PatternMatcher", "Placement", "ProgramInfo", "ShapeError", "TrackedPatternMatcher", "UOp", "UPat", "Variable",
+    "broadcast_axes", "buffers", "consumer_map_from_toposort", "dtypes", "exec_alu", "graph_rewrite",
+    "identity_element", "multirange_str", "python_alu", "range_str", "resolve", "rewrite_group", "sint",
+    "sint_simplify", "sint_to_uop", "smax", "smin", "srender", "ssimplify", "sym_infer", "to_max_shape",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ def save_graph(root: Any) -> list[tuple[Any, ...]]:
         if u.op is Ops.BUFFER:
             found = buffers.get(u)
             if found is not None and found.is_allocated():
-                data = bytes(found.as_memoryview())
+                data = tuple(bytes(part.as_memoryview()) for part in getattr(found, "bufs", (found,)))
         position[u] = len(records)
         records.append((int(u.op), u.dtype, tuple(position[s] for s in u.src), u.arg, u.tag, data))
     return records
@@ -38,11 +38,15 @@ def _unpickle_graph(records: list[tuple[Any, ...]]) -> Any:
     from tinygrad.uop.storage import unique_slots
 
     nodes: list[UOp] = []
+    slots: dict[int, int] = {}
     for op, dtype, src, arg, tag, data in records:
         if op == Ops.BUFFER and arg.name is None:  # named ones are numbers within a schedule, not storage
-            arg = replace(arg, slot=next(unique_slots))
+            # The parts of storage over several devices have its number.
+            arg = replace(arg, slot=slots.setdefault(arg.slot, next(unique_slots)))
         node = UOp(Ops(op), dtype, tuple(nodes[i] for i in src), arg, tag)
         if data is not None:
-            node.buffer.ensure_allocated().copyin(memoryview(bytearray(data)))
+            stored = node.buffer.ensure_allocated()
+            for part, content in zip(getattr(stored, "bufs", (stored,)), data, strict=True):
+                part.copyin(memoryview(bytearray(content)))
         nodes.append(node)
     return nodes[-1] if nodes else UOp(Ops.NOOP, dtypes.void)

@@ -1,7 +1,7 @@
 """Records that nodes carry in ``arg``: immutable, hashable, printable.
 
 In:   nothing.
-Out:  ParamArg (storage), KernelInfo and ProgramInfo (kernels), CallInfo (calls): plain data.
+Out:  ParamArg (storage), Placement (copies), KernelInfo and ProgramInfo (kernels), CallInfo (calls): plain data.
 Why:  named fields can be read, checked and given defaults where a tuple could not.
 """
 
@@ -40,6 +40,7 @@ class ParamArg(_ShortRepr):
         addrspace: GLOBAL memory, LOCAL (work-group or per-thread scratch), REG (register), ALU (a scalar argument).
         axis: Axis along which a multi-device tensor is split, or None.
         volatile: Every access must touch memory.
+        part: For the storage of one device that belongs to storage over several, the device's number among them.
     """
 
     slot: int
@@ -52,6 +53,20 @@ class ParamArg(_ShortRepr):
     addrspace: AddrSpace = AddrSpace.GLOBAL
     axis: int | None = None
     volatile: bool = False
+    part: int | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Placement(_ShortRepr):
+    """Where a COPY puts a value that is split over several devices.
+
+    Args:
+        devices: Their names.
+        axis: The axis along which each gets an equal piece.
+    """
+
+    devices: tuple[str, ...]
+    axis: int
 
 
 @dataclass(frozen=True, repr=False)

@@ -125,8 +125,8 @@ def legal_storage(u: UOp) -> bool:
 
 
 def legal_tensor_buffer(u: UOp) -> bool:
-    """A BUFFER of the tensor graph is one-dimensional and lives on a device."""
-    return legal_storage(u) and len(u.arg.shape) == 1
+    """A BUFFER of the tensor graph lives on a device and is one-dimensional; split over devices it has any shape."""
+    return legal_storage(u) and (len(u.arg.shape) == 1 or u.arg.axis is not None)
 
 
 def legal_movement(u: UOp) -> bool:

@@ -16,14 +16,14 @@ from tinygrad.dtype import AddrSpace, DType, dtypes, strong_dtype
 from tinygrad.helpers import prod
 from tinygrad.mixin.hooks import Hooks
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.records import ParamArg
+from tinygrad.uop.records import ParamArg, Placement
 from tinygrad.uop.sint import sint
 
 if TYPE_CHECKING:
     from tinygrad.device import Buffer
     from tinygrad.uop.ops import UOp
 
-buffers: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
+buffers: weakref.WeakKeyDictionary[UOp, Any] = weakref.WeakKeyDictionary()
 buffer_lock = threading.RLock()
 unique_slots = itertools.count()
 
@@ -67,8 +67,10 @@ class StorageMethods(Hooks):
         return u.op is Ops.BUFFER or u.op is Ops.PARAM
 
     @property
-    def buffer(self) -> Buffer:
+    def buffer(self) -> Any:
         """The storage behind a BUFFER (made, not yet allocated, on first use) or behind a contiguous view of one.
+
+        A ``Buffer``; a ``MultiBuffer`` for a BUFFER over several devices.
 
         Raises:
             AssertionError: The node is no view of a BUFFER.
@@ -79,7 +81,7 @@ class StorageMethods(Hooks):
         return buffer_of(self._uop)
 
     @property
-    def realized(self) -> Buffer | None:
+    def realized(self) -> Any:
         """The storage if it exists and is allocated, else None."""
         u = self._uop
         base = u.base
@@ -131,7 +133,7 @@ class StorageMethods(Hooks):
 
     def param_like(self, slot: int) -> UOp:
         """Return a PARAM that stands for this value in a call body."""
-        return self.param(slot, strong_dtype(self.dtype), self.shape, self.device)
+        return self.param(slot, strong_dtype(self.dtype), self.shape, self.device, axis=self._uop.axis)
 
     @staticmethod
     def placeholder(
@@ -150,15 +152,15 @@ class StorageMethods(Hooks):
         return flat if len(shape) == 1 else flat._mop(Ops.RESHAPE, tuple(shape))
 
     def placeholder_like(self, slot: int, addrspace: AddrSpace = AddrSpace.GLOBAL) -> UOp:
-        """Return a kernel buffer with this value's shape and dtype."""
-        sizes = tuple(s for s in self.shape if isinstance(s, int))
+        """Return a kernel buffer with the dtype of this value and the shape of what one device holds of it."""
+        sizes = tuple(s for s in self._uop.shard_shape if isinstance(s, int))
         if len(sizes) < self.ndim:
             raise AssertionError(f"placeholder_like: shape {self.shape} is symbolic")
         return self.placeholder(sizes, self.dtype, slot, addrspace)
 
     @staticmethod
-    def new_buffer(device: str, size: int, dtype: DType, num: int | None = None) -> UOp:
-        """Return fresh storage for ``size`` elements.
+    def new_buffer(device: str | tuple[str, ...], size: int, dtype: DType, num: int | None = None) -> UOp:
+        """Return fresh storage for ``size`` elements, on each device if there are several.
 
         Raises:
             RuntimeError: ``dtype`` is weak.
@@ -175,8 +177,8 @@ class StorageMethods(Hooks):
         buffers[node] = buffer
         return node
 
-    def copy_to_device(self, device: str | tuple[str, ...], arg: Any = None) -> UOp:
-        """Return this value on another device.
+    def copy_to_device(self, device: str | tuple[str, ...] | Placement, arg: Any = None) -> UOp:
+        """Return this value on another device; on each of several, or split over them.
 
         Raises:
             RuntimeError: The dtype is weak.

@@ -8,14 +8,14 @@ Why:  a contiguous view needs no kernel: it is the same memory at an offset.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tinygrad.helpers import prod
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.sint import bounds, sint, sint_simplify
 
 if TYPE_CHECKING:
-    from tinygrad.device import Buffer
+    from tinygrad.device import Buffer, MultiBuffer
     from tinygrad.uop.ops import UOp
 
 
@@ -49,7 +49,7 @@ def contiguous_view(u: UOp) -> tuple[UOp, int] | None:
             if [a for a in node.arg if src.shape[a] != 1] == sorted(a for a in node.arg if src.shape[a] != 1):
                 continue
             return None
-        if node.op is Ops.SHRINK:
+        if node.op is Ops.SHRINK and u.axis is None:
             step = _shrink_offset(node)
             if step is None:
                 return None
@@ -114,14 +114,13 @@ def kernel_index(u: UOp, idx: tuple[UOp, ...], gate: UOp | None) -> UOp:
     return made.rtag(shape) if plain and shape != u.shape else made
 
 
-def buffer_of(u: UOp) -> Buffer:
+def buffer_of(u: UOp) -> Any:
     """Return the device Buffer behind a BUFFER node (made on first use) or a contiguous view of one.
 
     Raises:
         AssertionError: ``u`` views no BUFFER.
         RuntimeError: The view is not contiguous.
     """
-    from tinygrad.device import Buffer
     from tinygrad.uop.storage import buffer_lock, buffers
 
     if u.op is Ops.BUFFER:
@@ -130,8 +129,7 @@ def buffer_of(u: UOp) -> Buffer:
             with buffer_lock:
                 found = buffers.get(u)
                 if found is None:
-                    found = Buffer(u.arg.device, u.arg.shape[0], u.dtype)
-                    buffers[u] = found
+                    found = buffers[u] = _made_buffer(u)
         return found
     base = u
     while base.op in GroupOp.Movement or base.op in (Ops.DETACH, Ops.BITCAST, Ops.AFTER):
@@ -150,6 +148,19 @@ def buffer_of(u: UOp) -> Buffer:
     if offset == 0 and size == whole.size and u.dtype == whole.dtype:
         return whole
     return whole.view(size, u.dtype, offset * u.dtype.itemsize)
+
+
+def _made_buffer(u: UOp) -> Buffer | MultiBuffer:
+    from tinygrad.device import Buffer, MultiBuffer
+    from tinygrad.uop.sharding import part_of
+    from tinygrad.uop.storage import buffers
+
+    if isinstance(u.arg.device, str):
+        return Buffer(u.arg.device, u.arg.shape[0], u.dtype)
+    parts = [part_of(u, i) for i in range(len(u.arg.device))]
+    # A graph that came from a file may bring the parts first, with their data.
+    bufs: list[Buffer] = [buffers.get(part) or Buffer(part.arg.device, part.arg.shape[0], u.dtype) for part in parts]
+    return MultiBuffer.of(bufs)
 
 
 def unproved_slices(sink: UOp) -> Iterator[tuple[sint, sint, sint]]:
