@@ -27,7 +27,7 @@ from tinygrad.uop.ops import UOp
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks so small that tiny kernels have several of each kind."""
-    for name, value in {"TERMS": (8, 16), "NARROW": 24, "WIDE": 64}.items():
+    for name, value in {"TERMS": (8, 16), "ONE_BLOCK": 16, "MOST_BYTES": 16 * 4 * 48}.items():
         monkeypatch.setattr(blocking, name, value)
     for name, least in {"BLOCK_WORK": 0, "LATE_CAST_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1}.items():
         monkeypatch.setattr(split, name, least)
@@ -360,22 +360,25 @@ def test_results_do_not_depend_on_threads() -> None:
 
 @pytest.mark.parametrize(("narrow", "wide"), list(itertools.product([48, 100, 777, 2048], [64, 513, 4096])))
 def test_chosen_blocks_cover_the_output_with_little_padding(narrow: int, wide: int) -> None:
-    for registers, lanes in ((32, 16), (16, 8), (32, 4)):
-        b = blocking.choose_blocks(narrow, wide, registers, lanes, 1, (0.25, 0.25), 1)
+    for registers, lanes, threads in itertools.product((32, 16), (16, 8, 4), (1, 2, 64)):
+        longest = blocking.longest_side(512 << 10, 4)
+        b = blocking.choose_blocks(narrow, wide, blocking.Machine(registers, lanes, threads, longest), 1, (0.25, 0.25))
         rows = b.rows * b.narrow_tiles * b.narrow_blocks
         columns = b.vectors * lanes * b.wide_tiles * b.wide_blocks
         assert rows >= narrow
         assert columns >= wide
         assert b.rows * b.vectors + b.vectors + 1 < registers
         assert rows * columns <= 1.35 * narrow * wide
+        assert max(b.rows * b.narrow_tiles, b.vectors * lanes * b.wide_tiles) <= longest
+        assert b.narrow_blocks * b.wide_blocks >= min(threads, narrow * wide // 20000)
 
 
 def test_terms_per_block() -> None:
-    for terms in (1, 5, 96, 256, 300, 511, 1001, 2048, 4099):
+    for terms in (1, 5, 96, 256, 300, 511, 513, 1001, 2048, 4099):
         size = blocking.terms_per_block(terms, 320)
         count = -(-terms // size)
         assert size % blocking.UNROLL == 0
-        assert size <= 320
+        assert size <= (320 if terms > blocking.ONE_BLOCK else blocking.ONE_BLOCK)
         assert count * size - terms <= max(blocking.UNROLL * count, terms // 50)
 
 

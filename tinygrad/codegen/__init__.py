@@ -202,7 +202,7 @@ def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
 
     if ast.op is Ops.PROGRAM:
         return _complete(ast, renderer)
-    switches = tuple(v.value for v in (NOOPT, BEAM, TRANSCENDENTAL, EMULATED_DTYPES))
+    switches = (*(v.value for v in (NOOPT, BEAM, TRANSCENDENTAL, EMULATED_DTYPES)), renderer.threads)
     key = (ast, type(renderer), str(renderer.target), cache_token(), switches)
     kept = to_program_cache.get(key)
     if kept is not None:

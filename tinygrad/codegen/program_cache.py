@@ -22,7 +22,7 @@ TABLE = "program"
 
 
 def _disk_key(ast: UOp, renderer: Renderer, switches: tuple[Any, ...]) -> str:
-    target = f"{type(renderer).__name__}:{renderer.target}:{getattr(renderer, 'vector_bytes', 0)}"
+    target = f"{type(renderer).__name__}:{renderer.target}:{renderer.compiler.cachekey}"
     return f"{source_fingerprint()}-{ast.key.hex()}-{target}-{switches!r}"
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.settings import NUM_CPU_THREADS
 from tinygrad.target import Target
 from tinygrad.uop import GroupOp, Ops
 
@@ -135,10 +136,16 @@ class Renderer:
     index_dtype: DType = dtypes.int32
     vector_bytes: int = 0
     vector_registers: int = 16
+    cache_bytes: int = 512 << 10  # of the second cache of a core
     compiler: Compiler
 
     def __init__(self, target: Target | None = None) -> None:
         self.target = target if target is not None else Target(device=self.device)
+
+    @property
+    def threads(self) -> int:
+        """How many iterations of a THREAD loop run at once."""
+        return NUM_CPU_THREADS.get() if self.has_threads else 1
 
     def render(self, uops: Sequence[UOp]) -> str:
         """Return the source of a kernel."""

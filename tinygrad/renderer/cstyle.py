@@ -426,7 +426,7 @@ class ClangRenderer(CStyleLanguage):
     def __init__(self, target: Target | None = None) -> None:
         super().__init__(target)
         self.arch = parse_arch(self.target.arch)
-        self.vector_registers = self.arch.vector_registers
+        self.vector_registers, self.cache_bytes = self.arch.vector_registers, self.arch.cache_bytes
         if not self.arch.has_fma:
             self.code_for_op = {op: code for op, code in self.code_for_op.items() if op is not Ops.MULACC}
         self.compiler = ClangCompiler(self.arch)

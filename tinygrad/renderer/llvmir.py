@@ -71,6 +71,7 @@ class LLVMRenderer(Renderer):
         super().__init__(target)
         self.arch = parse_arch(self.target.arch)
         self.vector_bytes, self.vector_registers = self.arch.vector_bytes, self.arch.vector_registers
+        self.cache_bytes = self.arch.cache_bytes
         self.code_for_op = {op: emit for op, emit in ALU.items() if op is not Ops.MULACC or self.arch.has_fma}
         self.tensor_cores = _tensor_cores(self.arch)
         self.compiler = LLVMCompiler(self.arch)

@@ -27,11 +27,15 @@ from tinygrad.uop.ops import UOp
 if TYPE_CHECKING:
     from tinygrad.codegen.opt.contraction import Sides
 
-TERMS = (192, 320)  # of a block of the reduction, in float32: a panel of 32 columns is 24 to 40 KiB
-NARROW, WIDE = 400, 528  # rows and columns of a block of outputs at most, in float32: 400 x 256 fill half of a cache
+TERMS = (192, 320)  # of a block of the reduction, in float32
+ONE_BLOCK = 512  # terms that are not cut into blocks: sums stay in registers, and are not much longer than elsewhere
+CACHE_SHARE = 3  # a copied block of an operand takes this part of the second cache at most
+MOST_BYTES = 1 << 20  # of a copied block: sums and both operands live on the stack of a thread
 UNROLL = 4
-COPY_CYCLES = 0.25  # of copying one element in vectors
-TRANSPOSE_CYCLES = 0.35  # of copying one element across the lanes
+COPY_CYCLES = 0.5  # of copying one element in vectors, from beyond the second cache
+TRANSPOSE_CYCLES = 0.6  # of copying one element across the lanes
+LOAD_COST = 0.5  # of a load beside multiply-adds that could do without
+UNEVEN = 0.05  # of a thread's work that it may wait for others, if each has one block
 
 
 @dataclass(frozen=True)
@@ -47,19 +51,24 @@ class Blocks:
 
 
 def tiles(registers: int) -> list[tuple[int, int, float]]:
-    """Return register tiles (rows, vectors) with the time of a multiply-add in them, relative to the best."""
+    """Return register tiles (rows, vectors) with the time of a multiply-add in them, relative to one without loads.
+
+    Loads run beside multiply-adds, but take energy and ports: tiles near a square need the least of them.
+    """
     found = []
     for vectors in range(1, 5):
         for rows in range(2, (registers - 2) // vectors):
             accumulators = rows * vectors
             loads = rows + vectors
             if accumulators + vectors + 1 < registers and accumulators >= 8:
-                found.append((rows, vectors, max(1.0, loads / accumulators / 0.6) + 1 / accumulators))
+                found.append((rows, vectors, 1 + LOAD_COST * loads / accumulators))
     return found
 
 
 def terms_per_block(terms: int, longest: int) -> int:
     """Return the terms of a block of the reduction: near ``longest``, a multiple of the unrolling, little padding."""
+    if terms * TERMS[1] <= ONE_BLOCK * longest:
+        return -(-terms // UNROLL) * UNROLL
     first = -(-terms // longest)
     counts = range(first, max(first, terms * TERMS[1] // (TERMS[0] * longest)) + 1)
     sizes = [-(-terms // (n * UNROLL)) * UNROLL for n in counts]
@@ -73,30 +82,44 @@ def _cuts(size: int, tile: int, longest: int) -> list[tuple[int, int]]:
     return [(-(-total // n), n) for n in range(-(-total // most), min(total, 4 * -(-total // most) + 3) + 1)]
 
 
-def choose_blocks(
-    narrow: int, wide: int, registers: int, lanes: int, around: int, copies: tuple[float, float], scale: int
-) -> Blocks:
+@dataclass(frozen=True)
+class Machine:
+    """What the sizes of blocks depend on: vector registers, lanes of a vector, threads, length of a side at most."""
+
+    registers: int
+    lanes: int
+    threads: int
+    longest: int
+
+
+def longest_side(cache_bytes: int, itemsize: int) -> int:
+    """Return the rows, or columns, of a block of outputs at most: one copied block of an operand fits its share."""
+    terms = TERMS[1] * 4 // max(4, itemsize)
+    return min(cache_bytes // CACHE_SHARE, MOST_BYTES) // (terms * itemsize)
+
+
+def choose_blocks(narrow: int, wide: int, machine: Machine, around: int, copies: tuple[float, float]) -> Blocks:
     """Return the sizes with the least estimated time.
 
     Args:
         narrow: Rows: the side that is broadcast.
         wide: Columns: the side with lanes.
-        registers: Vector registers.
-        lanes: Lanes of a vector.
+        machine: The target.
         around: Iterations of other output loops.
         copies: Cycles to copy one element of the narrow and of the wide operand.
-        scale: Size of an element over that of a float32.
     """
+    lanes, threads = machine.lanes, machine.threads
     best: tuple[float, Blocks] | None = None
-    for rows, vectors, cost in tiles(registers):
+    for rows, vectors, cost in tiles(machine.registers):
         across = lanes * vectors
         for (nt, nb), (wt, wb) in itertools.product(
-            _cuts(narrow, rows, NARROW // scale), _cuts(wide, across, WIDE // scale)
+            _cuts(narrow, rows, machine.longest), _cuts(wide, across, machine.longest)
         ):
             padded = nt * nb * rows * wt * wb * across
             copying = copies[0] / (wt * across) + copies[1] / (nt * rows)
-            idle = 1 / (nb * wb * around)
-            cycles = padded * (cost / (2 * lanes) + copying) * (1 + idle)
+            blocks = nb * wb * around
+            waiting = (-(-blocks // threads) + UNEVEN) * threads / blocks
+            cycles = padded * (cost / (2 * lanes) + copying) * waiting
             if best is None or cycles < best[0]:
                 best = cycles, Blocks(rows, vectors, nt, wt, nb, wb)
     assert best is not None
@@ -133,17 +156,16 @@ def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
     if any(a.kind is not AxisType.LOOP for a in schedule.axes if not a.reduce):
         return False
     around = math.prod(a.size for a in others if isinstance(a.size, int))
-    lanes = kernel.lanes(j, schedule.renderer.vector_bytes)
-    scale = max(1, sides.reduce.dtype.itemsize // 4)
+    renderer, itemsize = schedule.renderer, sides.reduce.dtype.itemsize
+    lanes, longest = kernel.lanes(j, renderer.vector_bytes), longest_side(renderer.cache_bytes, itemsize)
+    machine = Machine(renderer.vector_registers, lanes, renderer.threads, longest)
     narrow, wide = sides.loads[1 - wide_side], sides.loads[wide_side]
     copies = _copy_cycles(narrow, i, k, False), _copy_cycles(wide, j, k, True)
-    chosen = choose_blocks(*sizes[:2], schedule.renderer.vector_registers, lanes, around, copies, scale)
-    if chosen.narrow_blocks * chosen.wide_blocks * around < 2:
-        return False
-    cores = enumerate(schedule.renderer.tensor_cores)
+    chosen = choose_blocks(*sizes[:2], machine, around, copies)
+    cores = enumerate(renderer.tensor_cores)
     unit = next((n for n, c in cores if c.dims[0] == lanes and narrow_factors(factors, c)), None)
-    packed = 1 if unit is None else schedule.renderer.tensor_cores[unit].packed
-    words = terms_per_block(-(-sizes[2] // packed), TERMS[1] // scale)
+    packed = 1 if unit is None else renderer.tensor_cores[unit].packed
+    words = terms_per_block(-(-sizes[2] // packed), TERMS[1] * 4 // max(4, itemsize))
     panel = any(a.step(i) == 1 for a in narrow)
     _apply(schedule, (i, j, k), chosen, words * packed, Form(lanes, wide_side, panel, unit))
     return True

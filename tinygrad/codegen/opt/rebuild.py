@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tinygrad.codegen.late.affine import affine
 from tinygrad.codegen.late.structure import is_memory
@@ -304,17 +304,25 @@ class Rebuild:
         self._rebuilt(env, u.src[0])
         part = self._reduce(env, u, [r for r in self._in_order(u.src[1:]) if r not in self.blocks])
         outer = [a.range for a in self.s.axes if not a.reduce and a.range not in self.inside]
+        cleared = self._clear(scratch.after(*outer), math.prod(sizes), identity_element(u.arg[0], u.dtype))
         place = _place([(env.value(r), step) for r, step in zip(cached.outputs, steps, strict=True)])
-        target = scratch.after(*outer, *self.blocks).index(place)
-        is_later: UOp | None = None
-        for r in self.blocks:
-            started = UOp(Ops.CMPLT, dtypes.bool, (_const(0), r))
-            is_later = started if is_later is None else UOp(Ops.OR, dtypes.bool, (is_later, started))
-        before = target if is_later is None else UOp(Ops.INDEX, u.dtype, (*target.src, is_later))
-        added = target.store(UOp(u.arg[0], u.dtype, (before, part)))
+        target = scratch.after(cleared, *outer, *self.blocks).index(place)
+        added = target.store(UOp(u.arg[0], u.dtype, (target, part)))
         done = added.end(*(fresh[r] for r in self.inside)).end(*self.blocks)
         result = _place([(self.final.get(r, r), step) for r, step in zip(cached.outputs, steps, strict=True)])
         return scratch.after(done).index(result)
+
+    def _clear(self, scratch: UOp, size: int, identity: Any) -> UOp:
+        """Make the loop that fills scratch memory with one number.
+
+        A first block that stores its sums instead of adding them would save this pass, which is short, but would put
+        a test in front of every load of every block.
+        """
+        lanes = math.gcd(size, max(1, self.s.renderer.vector_bytes // scratch.dtype.itemsize))
+        parts = [(size // lanes, AxisType.LOOP, lanes), (lanes, AxisType.VECTOR, 1)]
+        made = [(self.s.new_range(n, kind, frozenset()), step) for n, kind, step in parts if n > 1]
+        place = scratch.index(_place(made))
+        return place.store(UOp(Ops.CONST, scratch.dtype, (), identity)).end(*(r for r, _ in made))
 
     def _stage(self, env: _Env, u: UOp, staged: Staged) -> UOp:
         """Make the nest that copies an operand to scratch memory; returns the read of the copy."""

@@ -37,6 +37,9 @@ _CPUINFO_NAMES: Final = {"sse4_2": "sse4.2", "avx512_bf16": "avx512bf16", "avx51
 _AVX512: Final = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
 _DOTS: Final = frozenset({"avx512bf16", "avx512vnni"})
 
+# Second cache of a core: the least of the processors with 256-bit vectors that are still common.
+_SMALL_CACHE_BYTES: Final = 512 << 10
+
 # Switching a feature off takes those along that build on it.
 _IMPLIED: Final = {
     "avx512f": _AVX512 | _DOTS,
@@ -81,9 +84,27 @@ class CPUArch:
         return self.machine == "aarch64" or "fma" in self.enabled
 
     @property
+    def cache_bytes(self) -> int:
+        """Size of the second cache of a core, which no other core uses."""
+        return _SMALL_CACHE_BYTES if self.cpu else _host_cache_bytes()
+
+    @property
     def key(self) -> str:
         """Text that differs wherever compiled code may differ."""
         return "_".join((self.machine, self.cpu or f"native{self.host}", *self.features))
+
+
+@functools.cache
+def _host_cache_bytes() -> int:
+    """Return the size of the second cache of a core that runs, a small one if the system does not say."""
+    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            level, size = ((folder / name).read_text().strip() for name in ("level", "size"))
+        except OSError:
+            continue
+        if level == "2" and size[:-1].isdigit() and size[-1] in "KM":
+            return int(size[:-1]) << (10 if size[-1] == "K" else 20)
+    return _SMALL_CACHE_BYTES
 
 
 @functools.cache
@@ -96,7 +117,8 @@ def _cpuinfo() -> tuple[frozenset[str], str]:
     fields = dict(line.partition(":")[::2] for line in first.splitlines())
     values = {name.strip(): value.strip() for name, value in fields.items()}
     flags = values.get("flags", values.get("Features", ""))
-    identity = "|".join((flags, *(values.get(n, "") for n in ("model name", "cpu family", "model", "CPU part"))))
+    named = (values.get(n, "") for n in ("model name", "cpu family", "model", "CPU part"))
+    identity = "|".join((flags, *named, str(_host_cache_bytes())))
     names = frozenset(_CPUINFO_NAMES.get(flag, flag) for flag in flags.split())
     return names, hashlib.sha256(identity.encode()).hexdigest()[:8]
 
