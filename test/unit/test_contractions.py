@@ -29,7 +29,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks so small that tiny kernels have several of each kind."""
     for name, value in {"TERMS": (8, 16), "ONE_BLOCK": 16, "MOST_BYTES": 16 * 4 * 48}.items():
         monkeypatch.setattr(blocking, name, value)
-    for name, least in {"BLOCK_WORK": 0, "LATE_CAST_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1}.items():
+    for name, least in {"BLOCK_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1}.items():
         monkeypatch.setattr(split, name, least)
 
 

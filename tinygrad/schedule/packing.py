@@ -79,8 +79,7 @@ def _packs_itself(nest: StoreNest, reduce: UOp, a: UOp, b: UOp) -> bool:
     last = [r for r in nest.ranges if step.get(r) == 1 and (r in a.ranges) != (r in b.ranges)]
     if not all(mine) or not last:
         return False
-    is_cast = any(x.dtype.itemsize < reduce.dtype.itemsize for x in (a, b))
-    return takes_blocks(max(mine[0]), max(mine[1]), _size(reduce.src[1]), is_cast)
+    return takes_blocks(max(mine[0]), max(mine[1]), _size(reduce.src[1]))
 
 
 def choose(nest: StoreNest) -> tuple[UOp, UOp] | None:

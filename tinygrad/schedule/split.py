@@ -18,9 +18,9 @@ MIN_REDUCE = 32768  # shorter reductions stay whole
 MIN_PARALLEL = 64  # enough results to keep the cores busy
 CACHE_BYTES = 512 * 1024  # operands of one block of terms should fit this
 MAX_PARTS = 256
-# From these sizes on the kernel of a matmul copies blocks of its operands: multiply-adds (fewer where the operands are
-# narrow and become wider on the way), terms, and rows and columns of the result.
-BLOCK_WORK, LATE_CAST_WORK, MIN_TERMS, MIN_SIDE = 1 << 29, 1 << 24, 96, 48
+# From these sizes on the kernel of a matmul copies blocks of its operands: multiply-adds, terms, and rows and columns of
+# the result.
+BLOCK_WORK, MIN_TERMS, MIN_SIDE = 1 << 24, 96, 48
 
 
 def contraction_operands(x: UOp) -> tuple[UOp, UOp] | None:
@@ -41,10 +41,9 @@ def is_contraction(reduce: UOp) -> bool:
     return all(_footprint(f) * 4 <= full for f in factors)
 
 
-def takes_blocks(rows: int, columns: int, terms: int, is_cast: bool) -> bool:
+def takes_blocks(rows: int, columns: int, terms: int) -> bool:
     """Return whether the kernel of a matmul of this size copies blocks of its operands in the order it reads them."""
-    work = min(BLOCK_WORK, LATE_CAST_WORK) if is_cast else BLOCK_WORK
-    return rows * columns * terms >= work and terms >= MIN_TERMS and min(rows, columns) >= MIN_SIDE
+    return rows * columns * terms >= BLOCK_WORK and terms >= MIN_TERMS and min(rows, columns) >= MIN_SIDE
 
 
 def widens_late(reduce: UOp, operand: UOp) -> bool:
@@ -59,7 +58,7 @@ def widens_late(reduce: UOp, operand: UOp) -> bool:
     if factors is None or len(reduce.arg[1]) != 1 or not all(isinstance(s, int) for s in reduce.src[0].shape):
         return False
     full, terms = prod(reduce.src[0].shape), reduce.src[0].shape[reduce.arg[1][0]]
-    return full >= LATE_CAST_WORK and terms >= MIN_TERMS and all(_footprint(f) * MIN_SIDE <= full for f in factors)
+    return full >= BLOCK_WORK and terms >= MIN_TERMS and all(_footprint(f) * MIN_SIDE <= full for f in factors)
 
 
 def _footprint(u: UOp) -> int:

@@ -149,8 +149,7 @@ def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
     i, j = ranges[1 - wide_side], ranges[wide_side]
     sizes = kernel.size(i), kernel.size(j), kernel.size(k)
     factors = schedule.factors()
-    is_cast = any(f.op is Ops.CAST and f.src[0].dtype.itemsize < f.dtype.itemsize for f in factors)
-    if not takes_blocks(*sizes, is_cast):
+    if not takes_blocks(*sizes):
         return False
     others = [a for a in schedule.axes if not a.reduce and a.range not in (i, j)]
     if any(a.kind is not AxisType.LOOP for a in schedule.axes if not a.reduce):

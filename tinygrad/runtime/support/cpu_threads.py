@@ -27,7 +27,8 @@ from tinygrad.settings import NUM_CPU_THREADS
 if TYPE_CHECKING:
     from tinygrad.runtime.ops_cpu import CPUMemory, CPUProgram
 
-_SPIN_SECONDS: Final = 40e-6
+# About what a late start costs: a sleeping worker joins a kernel 50 us (a bare machine) to 300 us (a virtual one) late.
+_SPIN_SECONDS: Final = 300e-6
 # Kernels keep their scratch memory on the stack.
 _WORKER_STACK_BYTES: Final = 16 << 20
 
