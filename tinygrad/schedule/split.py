@@ -18,8 +18,8 @@ MIN_REDUCE = 32768  # shorter reductions stay whole
 MIN_PARALLEL = 64  # enough results to keep the cores busy
 CACHE_BYTES = 512 * 1024  # operands of one block of terms should fit this
 MAX_PARTS = 256
-# From these sizes on the kernel of a matmul copies blocks of its operands: multiply-adds, terms, and rows and columns of
-# the result.
+# From these sizes on the kernel of a matmul copies blocks of its operands: multiply-adds, terms, and rows and columns
+# of the result.
 BLOCK_WORK, MIN_TERMS, MIN_SIDE = 1 << 24, 96, 48
 
 
