@@ -27,7 +27,7 @@ from tinygrad.uop.ops import UOp
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks so small that tiny kernels have several of each kind."""
-    for name, value in {"TERMS": (8, 16), "ONE_BLOCK": 16, "MOST_BYTES": 16 * 4 * 48}.items():
+    for name, value in {"TERMS": (8, 16), "ONE_BLOCK": 16, "STACK_BYTES": 4 * (48 * 48 + 2 * 16 * 48)}.items():
         monkeypatch.setattr(blocking, name, value)
     for name, least in {"BLOCK_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1}.items():
         monkeypatch.setattr(split, name, least)
@@ -337,6 +337,52 @@ def test_large_matmul_takes_blocks_and_is_as_accurate_as_numpy() -> None:
     assert {OptOps.CACHE, OptOps.STAGE, OptOps.THREAD} <= {o.op for o in steps}
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(257, 263, 269), (256, 256, 257), (271, 1024, 96), (1031, 48, 512), (48, 1031, 513), (521, 97, 1021)],
+)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+def test_sizes_from_which_blocks_are_taken(m: int, n: int, k: int, layout: str) -> None:
+    arrays = operands(m, n, k, layout)
+    wanted = expected(m, n, k, layout, 1, arrays)  # of integers, so every order of the sums gives the same
+    got, program = run(matmul(m, n, k, layout), arrays)
+    np.testing.assert_array_equal(got, wanted)
+    staged = sum(o.op is OptOps.STAGE for o in program.src[0].arg.applied_opts)
+    assert staged == (2 if split.takes_blocks(m, n, k) else 0)
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 67, 130])
+@pytest.mark.parametrize("k", [2, 7, 16, 33, 64, 4099])
+@pytest.mark.parametrize("side", ["matrix x vector", "vector x matrix"])
+def test_matrix_x_vector(rows: int, k: int, side: str) -> None:
+    m, n, layout = (rows, 1, "nn") if side == "matrix x vector" else (1, rows, "nt")
+    arrays = operands(m, n, k, layout)
+    wanted = expected(m, n, k, layout, 1, arrays)
+    got, program = run(matmul(m, n, k, layout), arrays)
+    np.testing.assert_array_equal(got, wanted)
+    copied = any(o.op is OptOps.UPCAST and o.arg == 4 for o in program.src[0].arg.applied_opts)
+    assert copied == (rows >= 64)
+
+
+def test_matrix_x_vector_with_masks_and_an_epilogue() -> None:
+    rng = np.random.default_rng(3)
+    a, x, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((70, 90), (100,), (70,)))
+    padded = Tensor(a).pad(((0, 0), (3, 7)))
+    got = ((padded @ Tensor(x)) + Tensor(b)).relu().numpy()
+    wanted = np.maximum(np.pad(a, ((0, 0), (3, 7))) @ x + b, 0)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_the_block_of_each_processor_fits_its_cache() -> None:
+    for cache_bytes in (256 << 10, 512 << 10, 1 << 20, 2 << 20, 16 << 20):
+        for itemsize in (2, 4, 8):
+            rows, columns = blocking.longest_sides(cache_bytes, itemsize)
+            terms = blocking.TERMS[1] * 4 // max(4, itemsize)
+            nbytes = max(4, itemsize)
+            assert 0 < rows * terms * nbytes <= cache_bytes / 2
+            assert (rows * terms + columns * terms + rows * columns) * nbytes <= 3.75 * (1 << 20)  # of the stack
+
+
 def test_long_sums_are_as_accurate_as_numpy() -> None:
     rng = np.random.default_rng(1)
     for m, k, n in ((64, 4096, 64), (64, 10007, 32), (3, 8192, 40), (1, 4096, 256)):
@@ -361,7 +407,7 @@ def test_results_do_not_depend_on_threads() -> None:
 @pytest.mark.parametrize(("narrow", "wide"), list(itertools.product([48, 100, 777, 2048], [64, 513, 4096])))
 def test_chosen_blocks_cover_the_output_with_little_padding(narrow: int, wide: int) -> None:
     for registers, lanes, threads in itertools.product((32, 16), (16, 8, 4), (1, 2, 64)):
-        longest = blocking.longest_side(512 << 10, 4)
+        longest = blocking.longest_sides(512 << 10, 4)
         b = blocking.choose_blocks(narrow, wide, blocking.Machine(registers, lanes, threads, longest), 1, (0.25, 0.25))
         rows = b.rows * b.narrow_tiles * b.narrow_blocks
         columns = b.vectors * lanes * b.wide_tiles * b.wide_blocks
@@ -369,7 +415,8 @@ def test_chosen_blocks_cover_the_output_with_little_padding(narrow: int, wide: i
         assert columns >= wide
         assert b.rows * b.vectors + b.vectors + 1 < registers
         assert rows * columns <= 1.35 * narrow * wide
-        assert max(b.rows * b.narrow_tiles, b.vectors * lanes * b.wide_tiles) <= longest
+        assert b.rows * b.narrow_tiles <= longest[0]
+        assert b.vectors * lanes * b.wide_tiles <= longest[1]
         assert b.narrow_blocks * b.wide_blocks >= min(threads, narrow * wide // 20000)
 
 

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 TERMS = (192, 320)  # of a block of the reduction, in float32
 ONE_BLOCK = 512  # terms that are not cut into blocks: sums stay in registers, and are not much longer than elsewhere
-CACHE_SHARE = 3  # a copied block of an operand takes this part of the second cache at most
-MOST_BYTES = 1 << 20  # of a copied block: sums and both operands live on the stack of a thread
+# Parts of the second cache that copied blocks of the narrow and of the wide operand take at most: all of the narrow one
+# is read again for every panel of the wide one.
+CACHE_SHARES = 3, 2
+STACK_BYTES = 7 << 19  # sums and copied blocks of both operands live on the stack of a thread
 UNROLL = 4
 COPY_CYCLES = 0.5  # of copying one element in vectors, from beyond the second cache
 TRANSPOSE_CYCLES = 0.6  # of copying one element across the lanes
@@ -84,18 +86,22 @@ def _cuts(size: int, tile: int, longest: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the sizes of blocks depend on: vector registers, lanes of a vector, threads, length of a side at most."""
+    """What the sizes of blocks depend on: vector registers, lanes of a vector, threads, rows and columns at most."""
 
     registers: int
     lanes: int
     threads: int
-    longest: int
+    longest: tuple[int, int]
 
 
-def longest_side(cache_bytes: int, itemsize: int) -> int:
-    """Return the rows, or columns, of a block of outputs at most: one copied block of an operand fits its share."""
-    terms = TERMS[1] * 4 // max(4, itemsize)
-    return min(cache_bytes // CACHE_SHARE, MOST_BYTES) // (terms * itemsize)
+def longest_sides(cache_bytes: int, itemsize: int) -> tuple[int, int]:
+    """Return the rows and columns of a block of outputs at most: copied blocks of the operands fit their shares."""
+    itemsize = max(4, itemsize)
+    terms = TERMS[1] * 4 // itemsize
+    # The side of a square whose sums and operands fill the stack: side^2 + 2 * terms * side = elements.
+    side = math.isqrt(terms**2 + STACK_BYTES // itemsize) - terms
+    rows, columns = (min(side, cache_bytes // (share * terms * itemsize)) for share in CACHE_SHARES)
+    return rows, columns
 
 
 def choose_blocks(narrow: int, wide: int, machine: Machine, around: int, copies: tuple[float, float]) -> Blocks:
@@ -113,7 +119,7 @@ def choose_blocks(narrow: int, wide: int, machine: Machine, around: int, copies:
     for rows, vectors, cost in tiles(machine.registers):
         across = lanes * vectors
         for (nt, nb), (wt, wb) in itertools.product(
-            _cuts(narrow, rows, machine.longest), _cuts(wide, across, machine.longest)
+            _cuts(narrow, rows, machine.longest[0]), _cuts(wide, across, machine.longest[1])
         ):
             padded = nt * nb * rows * wt * wb * across
             copying = copies[0] / (wt * across) + copies[1] / (nt * rows)
@@ -156,7 +162,7 @@ def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
         return False
     around = math.prod(a.size for a in others if isinstance(a.size, int))
     renderer, itemsize = schedule.renderer, sides.reduce.dtype.itemsize
-    lanes, longest = kernel.lanes(j, renderer.vector_bytes), longest_side(renderer.cache_bytes, itemsize)
+    lanes, longest = kernel.lanes(j, renderer.vector_bytes), longest_sides(renderer.cache_bytes, itemsize)
     machine = Machine(renderer.vector_registers, lanes, renderer.threads, longest)
     narrow, wide = sides.loads[1 - wide_side], sides.loads[wide_side]
     copies = _copy_cycles(narrow, i, k, False), _copy_cycles(wide, j, k, True)

@@ -26,6 +26,8 @@ FMA_LATENCY = 4  # cycles until a result can be added to again; two pipes make 8
 CHAIN = 64  # iterations of one float sum, each up to 8 unrolled terms, before blocks are summed on their own
 # A multiply and an add are one instruction, two of which start per cycle.
 TILE_SHARES = 4
+STREAMS, STREAM_VECTORS = 4, 2  # rows of matrix x vector at once, and vectors of each
+MANY_ROWS = 64  # with fewer rows of matrix x vector, too little would be left for threads
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
 
 
@@ -207,8 +209,10 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
     """Apply the contraction policy; False if the kernel is not one."""
     renderer = schedule.renderer
     sides = find_contraction(kernel)
-    if sides is None or not renderer.vector_bytes or not all(sides.ranges) or not all(sides.loads):
+    if sides is None or not renderer.vector_bytes or not all(sides.loads):
         return False
+    if not all(sides.ranges):
+        return _optimize_matvec(schedule, kernel, sides)
     if optimize_blocked(schedule, kernel, sides):
         return True
     tile = search_tile(kernel, sides, renderer.vector_bytes, renderer.vector_registers)
@@ -229,6 +233,24 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
     _order_loops(schedule, sides)
     block_long_sums(schedule, kernel, CHAIN)
     use_threads(schedule, kernel, TILE_SHARES)
+    return True
+
+
+def _optimize_matvec(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
+    """Apply the policy of matrix x vector; False if rows are few or not contiguous.
+
+    Memory is the limit: rows beside each other are so many streams, and share what is loaded of the vector.
+    """
+    k, rows = dot_product_form(kernel, sides), [*sides.ranges[0], *sides.ranges[1]]
+    if k is None or len(sides.contracted) != 1 or not rows:
+        return False
+    i = max(rows, key=kernel.size)
+    if kernel.size(i) < MANY_ROWS or schedule.reads_outputs():
+        return False
+    _copy_output(schedule, i, STREAMS)
+    vectorize_reduce(schedule, k, kernel.lanes(k, schedule.renderer.vector_bytes), STREAM_VECTORS)
+    block_long_sums(schedule, kernel)
+    use_threads(schedule, kernel)
     return True
 
 
