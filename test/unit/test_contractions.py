@@ -380,6 +380,7 @@ def test_the_block_of_each_processor_fits_its_cache() -> None:
             terms = blocking.TERMS[1] * 4 // max(4, itemsize)
             nbytes = max(4, itemsize)
             assert 0 < rows * terms * nbytes <= cache_bytes / 2
+            assert 0 < columns * terms * nbytes <= cache_bytes
             assert (rows * terms + columns * terms + rows * columns) * nbytes <= 3.75 * (1 << 20)  # of the stack
 
 

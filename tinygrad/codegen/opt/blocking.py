@@ -31,7 +31,7 @@ TERMS = (192, 320)  # of a block of the reduction, in float32
 ONE_BLOCK = 512  # terms that are not cut into blocks: sums stay in registers, and are not much longer than elsewhere
 # Parts of the second cache that copied blocks of the narrow and of the wide operand take at most: all of the narrow one
 # is read again for every panel of the wide one.
-CACHE_SHARES = 3, 2
+CACHE_SHARES = 2, 1
 STACK_BYTES = 7 << 19  # sums and copied blocks of both operands live on the stack of a thread
 UNROLL = 4
 COPY_CYCLES = 0.5  # of copying one element in vectors, from beyond the second cache

@@ -219,10 +219,20 @@ class Rebuild:
             return self._reduce(env, u, self._in_order(u.src[1:]))
         src = tuple([env.new[s] for s in u.src])
         if u.op is Ops.END:
-            return UOp(Ops.END, dtypes.void, (src[0], *self._in_order(u.src[1:])))
+            return UOp(Ops.END, dtypes.void, (src[0], *self._store_order(src[0], self._in_order(u.src[1:]))))
         if u.op is Ops.INDEX and is_memory(u.src[0]):
             src = self._index_src(env, u, src)
         return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
+
+    def _store_order(self, store: UOp, ranges: list[UOp]) -> list[UOp]:
+        """Return the loops of a store: sums that were kept are stored in the order of memory, not in that of tiles."""
+        places = [n for n, r in enumerate(ranges) if r in self.inside and r.arg[-1] is AxisType.LOOP]
+        if len(places) < 2 or store.op is not Ops.STORE or store.src[0].op is not Ops.INDEX:
+            return ranges
+        terms, _ = affine(store.src[0].src[1])
+        ordered = sorted((ranges[n] for n in places), key=lambda r: -abs(terms.get(r, 0)))
+        found = dict(zip(places, ordered, strict=True))
+        return [found.get(n, r) for n, r in enumerate(ranges)]
 
     def _index_src(self, env: _Env, u: UOp, src: tuple[UOp, ...]) -> tuple[UOp, ...]:
         """Simplify a changed index, and gate it where it depends on a padded range."""

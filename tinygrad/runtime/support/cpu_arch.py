@@ -37,7 +37,8 @@ _CPUINFO_NAMES: Final = {"sse4_2": "sse4.2", "avx512_bf16": "avx512bf16", "avx51
 _AVX512: Final = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
 _DOTS: Final = frozenset({"avx512bf16", "avx512vnni"})
 
-# Second cache of a core: the least of the processors with 256-bit vectors that are still common.
+# Second cache of a core: the least of common processors with vectors of 512 bits, and of all others.
+_AVX512_CACHE_BYTES: Final = 1 << 20
 _SMALL_CACHE_BYTES: Final = 512 << 10
 
 # Switching a feature off takes those along that build on it.
@@ -86,7 +87,9 @@ class CPUArch:
     @property
     def cache_bytes(self) -> int:
         """Size of the second cache of a core, which no other core uses."""
-        return _SMALL_CACHE_BYTES if self.cpu else _host_cache_bytes()
+        if not self.cpu:
+            return _host_cache_bytes()
+        return _AVX512_CACHE_BYTES if self.vector_bytes == 64 else _SMALL_CACHE_BYTES
 
     @property
     def key(self) -> str:
