@@ -189,16 +189,40 @@ def _copy_output(schedule: Schedule, r: UOp, factor: int) -> None:
     schedule.apply(Opt(OptOps.UPCAST, at, factor))
 
 
-def _unroll_contracted(schedule: Schedule, accumulators: int) -> None:
-    """Unroll inner reduce loops: small ones whole, a long one by a divisor, while the body stays short."""
+def _slides(loads: list[Access], copies: tuple[tuple[UOp, int], ...], k: UOp, iterations: int) -> bool:
+    """Whether some iterations of ``k`` read for one copy what others read for another: a window of a convolution."""
+    for a in loads:
+        step = a.step(k)
+        for r, factor in copies:
+            apart = a.step(r)
+            if not step or not apart:
+                continue
+            shared = math.gcd(step, apart)
+            if abs(step // shared) < factor and abs(apart // shared) < iterations:
+                return True
+    return False
+
+
+def _unroll_contracted(schedule: Schedule, sides: Sides, tile: Tile) -> None:
+    """Unroll inner reduce loops: small ones whole, a long one by a divisor, while the body stays short.
+
+    Iterations of a sliding window share elements, which then stay in registers. Where the tile leaves no room for them
+    such a loop stays a loop, since the accumulators would go to memory instead.
+    """
+    count = math.prod(f for _, f in tile.copies)
+    accumulators = tile.vectors * count
+    is_full = accumulators + tile.vectors + count > schedule.renderer.vector_registers
+    narrow = sides.loads[0 if tile.lane in sides.ranges[1] else 1]
     room = max(1, BODY // max(1, accumulators))
-    for at in reversed(schedule.reduce_axes()):
-        size = schedule.axes[at].size
-        if not isinstance(size, int) or room < 2:
+    for axis in [schedule.axes[at] for at in reversed(schedule.reduce_axes())]:
+        if not isinstance(axis.size, int) or room < 2:
             return
-        wanted = min(room, 8)
+        if is_full and any(_slides(narrow, tile.copies, k, axis.size) for k in schedule.origins[axis.range]):
+            continue
+        size, wanted = axis.size, min(room, 8)
         factor = size if size <= wanted else max(f for f in range(1, wanted + 1) if size % f == 0)
         if factor > 1:
+            at = schedule.axes.index(axis)
             schedule.apply(Opt(OptOps.UNROLL, schedule.reduce_axes().index(at), factor))
             room //= factor
         if factor != size:
@@ -229,7 +253,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         for r, f in tile.copies:
             _copy_output(schedule, r, f)
         vectorize_output(schedule, tile.lane, tile.lanes, tile.vectors, exact=True)
-        _unroll_contracted(schedule, tile.vectors * math.prod(f for _, f in tile.copies))
+        _unroll_contracted(schedule, sides, tile)
     _order_loops(schedule, sides)
     block_long_sums(schedule, kernel, CHAIN)
     use_threads(schedule, kernel, TILE_SHARES)
