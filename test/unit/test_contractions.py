@@ -11,6 +11,8 @@ from test.helpers_ast import at, kernel, loop, param, red, run_program, store
 from tinygrad import Tensor, dtypes
 from tinygrad.codegen import do_to_program
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps, blocking
+from tinygrad.codegen.opt.analysis import Kernel
+from tinygrad.codegen.opt.contraction import Tile, find_contraction, unroll_contracted
 from tinygrad.codegen.opt.policy import automatic
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.simplify import simplify_kernel
@@ -169,6 +171,51 @@ def test_stores_across_the_lanes(device: str, copies: int, lanes: int) -> None:
         source = np.arange(n * size * copies, dtype=np.float32)
         got, _ = run(sink, {0: np.full_like(source, -1), 1: source}, device)
         np.testing.assert_array_equal(got, source.reshape(n, copies, size).transpose(0, 2, 1).ravel())
+
+
+def convolution(size: int, taps: int, inputs: int, filters: int, stride: int = 1) -> tuple[UOp, int]:
+    """Return the kernel of a convolution whose weights are packed as [terms][filters], and the sides of its output."""
+    out = (size - taps) // stride + 1
+    c, y, x = loop(filters, 0), loop(out, 1), loop(out, 2)
+    ic, ky, kx = red(inputs, 3), red(taps, 4), red(taps, 5)
+    image = at(param(1, inputs * size * size), ic * (size * size) + (y * stride + ky) * size + x * stride + kx)
+    weight = at(param(2, inputs * taps * taps * filters), ((ic * taps + ky) * taps + kx) * filters + c)
+    total = UOp(Ops.REDUCE, dtypes.float32, (image * weight, ic, ky, kx), (Ops.ADD, ()))
+    target = c * (out * out) + y * out + x
+    return kernel(store(param(0, filters * out * out), target, total.maximum(0), c, y, x)), out
+
+
+@pytest.mark.parametrize("out", range(4, 17))
+def test_sums_are_stored_across_the_lanes(out: int) -> None:
+    # Copies along x lie beside each other, lanes along the filters do not: whatever the number of copies.
+    size, taps, inputs, filters = out + 2, 3, 4, 32
+    sink, _ = convolution(size, taps, inputs, filters)
+    steps = (Opt(OptOps.UPCAST, 2, 0), Opt(OptOps.VECTOR, 0, 16), Opt(OptOps.UNROLL, 2, 3))
+    rng = np.random.default_rng(out)
+    image = rng.integers(-4, 5, (inputs, size, size)).astype(np.float32)
+    weight = rng.integers(-4, 5, (inputs, taps, taps, filters)).astype(np.float32)
+    arrays = {0: np.full(filters * out * out, 77, np.float32), 1: image.ravel(), 2: weight.ravel()}
+    got, _ = run(sink.replace(arg=type(sink.arg)(opts_to_apply=steps)), arrays)
+    windows = np.lib.stride_tricks.sliding_window_view(image, (taps, taps), axis=(1, 2))
+    want = np.maximum(np.einsum("iyxab,iabc->cyx", windows, weight), 0)
+    np.testing.assert_array_equal(got.reshape(want.shape), want)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("out", "taps"), [(10, 5), (12, 5), (14, 3), (8, 3)])
+def test_windows_are_unrolled_only_where_registers_hold_them(out: int, taps: int, stride: int) -> None:
+    sink, _ = convolution((out - 1) * stride + taps, taps, 32, 32, stride)
+    schedule = Schedule(simplify_kernel(sink), LLVMRenderer(Target.parse("CPU:LLVM:x86_64,sapphirerapids")))
+    facts = Kernel(schedule.sink, schedule.mask, schedule.original)
+    sides = find_contraction(facts)
+    assert sides is not None
+    c, _, x = (a.range for a in schedule.axes if not a.reduce)
+    for step in (Opt(OptOps.UPCAST, 2, 0), Opt(OptOps.VECTOR, 0, 16), Opt(OptOps.UPCAST, 0, 0)):
+        schedule.apply(step)
+    unroll_contracted(schedule, sides, Tile(c, 16, 2, ((x, out),), 0.0))
+    # Loops are ic, ky, kx; the next iterations of kx read what other copies have read.
+    held = 2 * out + 2 + out <= schedule.renderer.vector_registers
+    assert schedule.applied[3] == Opt(OptOps.UNROLL, 2 if held else 1, taps)
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -8,6 +8,7 @@ Why:  lanes that lie near each other are loaded as whole vectors and picked apar
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -326,7 +327,7 @@ class Memory(Structure):
     def _transposed_run(self, run: list[_Target]) -> list[UOp]:
         """Store copies that lie beside each other; their number is a power of two."""
         values, n, p = self.values, run[0].lanes, len(run)
-        if p < 4:
+        if p < 2:
             return [self._store(t) for t in run]
         vectors = [values.splat(t.value, n) for t in run]
         # Each round interleaves the first half of all elements with the second half: copy and lane change places.
@@ -353,14 +354,31 @@ class Memory(Structure):
         return self.values.stack(tuple(lane((a, b)[i % 2], start + i // 2) for i in range(n)))
 
     def _strided_lane(self, u: UOp) -> UOp | None:
-        """Return the lane range of a STORE of accumulated vectors whose many lanes lie apart in memory, or None."""
+        """Return the lane range of a STORE of accumulated vectors that are best stored by a loop over lanes, or None.
+
+        These are many lanes that lie apart in memory, unless the copies lie beside each other.
+        """
         lane = next((self.ranges[i] for i in self.bits_of(self.mask[u] & self.lane_bits)), None)
         if lane is None or not u.src[1].op_in_backward_slice_with_self(Ops.REDUCE):
             return None
         steps, _ = self.affine(u.src[0].src[1])
         apart = all(factor != 1 for term, factor in steps if self.mask[term] >> self.bit[lane] & 1)
         many = math.prod(self.sizes[i] for i in self.copies(u)) * self.lanes(u) >= MANY_SINGLES
-        return lane if apart and many else None
+        return lane if apart and many and not self._is_tile(u, lane) else None
+
+    def _is_tile(self, u: UOp, lane: UOp) -> bool:
+        """Whether the copies of a STORE, with lanes that lie apart, make whole vectors when they change places."""
+        index, copies = u.src[0], self.copies(u)
+        steps, _ = self.affine(index.src[1])
+        if len(u.src) > 2 or len(index.src) > 2:
+            return False
+        walk = dict(steps)
+        inside = {self.ranges[i] for i in copies} | {lane}
+        bits = sum(1 << self.bit[r] for r in inside)
+        if any(self.mask[t] & bits and t not in inside for t in walk):
+            return False
+        offsets = [[i * walk.get(self.ranges[c], 0) for i in range(self.sizes[c])] for c in copies]
+        return self._transposable([sum(places) for places in itertools.product(*offsets)], self.lanes(u))
 
     def _staged(self, u: UOp, lane: UOp) -> UOp:
         """Store vectors whose lanes lie apart.

@@ -203,7 +203,7 @@ def _slides(loads: list[Access], copies: tuple[tuple[UOp, int], ...], k: UOp, it
     return False
 
 
-def _unroll_contracted(schedule: Schedule, sides: Sides, tile: Tile) -> None:
+def unroll_contracted(schedule: Schedule, sides: Sides, tile: Tile) -> None:
     """Unroll inner reduce loops: small ones whole, a long one by a divisor, while the body stays short.
 
     Iterations of a sliding window share elements, which then stay in registers. Where the tile leaves no room for them
@@ -253,7 +253,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         for r, f in tile.copies:
             _copy_output(schedule, r, f)
         vectorize_output(schedule, tile.lane, tile.lanes, tile.vectors, exact=True)
-        _unroll_contracted(schedule, sides, tile)
+        unroll_contracted(schedule, sides, tile)
     _order_loops(schedule, sides)
     block_long_sums(schedule, kernel, CHAIN)
     use_threads(schedule, kernel, TILE_SHARES)
