@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tinygrad.mixin.gradient import compute_gradient
 from tinygrad.schedule import create_linear_with_vars
 from tinygrad.schedule.indexing import apply_movement_op
 from tinygrad.uop import GroupOp, Ops
@@ -55,6 +56,14 @@ def test_layernorm_is_one_kernel() -> None:
 def test_long_sum_splits_in_two() -> None:
     # One number from 2**20: partial sums in parallel, then their sum.
     assert len(kernels(storage(1024, 1024).sum())) == 2
+
+
+@pytest.mark.parametrize(("images", "counted"), [(32, 1), (512, 2)])
+def test_gradients_of_weights_split_where_caches_do_not_hold_the_operands(images: int, counted: int) -> None:
+    # Every tile of results walks all of both operands, 13 MB of 512 images: partial sums of fewer images, then theirs.
+    x, w = storage(images, 64, 8, 8), storage(64, 64, 3, 3)
+    grad = compute_gradient(x.conv2d(w), storage(images, 64, 6, 6), [w])[w]
+    assert sum(any(u.op is Ops.REDUCE for u in c.src[0].toposort()) for c in kernels(grad)) == counted
 
 
 def test_shared_elementwise_is_computed_twice_not_stored() -> None:

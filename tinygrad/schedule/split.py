@@ -14,9 +14,11 @@ from tinygrad.helpers import getenv, prod
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
-MIN_REDUCE = 32768  # shorter reductions stay whole
+MIN_REDUCE = 32768  # shorter reductions stay whole, unless they are contractions whose operands are large
+MIN_PRODUCTS = 1024  # terms of a contraction that are worth writing and reading partial results
 MIN_PARALLEL = 64  # enough results to keep the cores busy
 CACHE_BYTES = 512 * 1024  # operands of one block of terms should fit this
+LARGE_BYTES = 4 * 1024 * 1024  # operands that do not stay in the caches of one core
 MAX_PARTS = 256
 # From these sizes on the kernel of a matmul copies blocks of its operands: multiply-adds, terms, and rows and columns
 # of the result.
@@ -73,9 +75,12 @@ def _footprint(u: UOp) -> int:
 def _parts(reduce: UOp, terms: int, results: int) -> int:
     factors = contraction_operands(reduce.src[0]) if is_contraction(reduce) else None
     if factors is None:
-        return 1 if results >= MIN_PARALLEL else min(MAX_PARTS, max(1, terms // 4096))
+        return 1 if results >= MIN_PARALLEL or terms < MIN_REDUCE else min(MAX_PARTS, max(1, terms // 4096))
     nbytes = sum(_footprint(f) for f in factors) * reduce.dtype.itemsize
-    parts = min(MAX_PARTS, max(1, nbytes // CACHE_BYTES))
+    # With one axis this is a matmul, whose kernel copies blocks of its operands if it is large.
+    if terms < MIN_REDUCE and (len(reduce.arg[1]) == 1 or nbytes < LARGE_BYTES):
+        return 1
+    parts = min(MAX_PARTS, max(1, nbytes // CACHE_BYTES), terms // MIN_PRODUCTS)
     # Partial results are written and read once each: keep them from outgrowing the operands.
     while parts > 1 and results * parts * reduce.dtype.itemsize > 2 * nbytes:
         parts //= 2
@@ -90,7 +95,7 @@ def split_reduce(reduce: UOp) -> UOp:
     shape = reduce.src[0].shape
     terms = prod(tuple(shape[a] for a in axes))
     results = prod(reduce.shape)
-    if terms < MIN_REDUCE or results == 0:
+    if terms < 2 * MIN_PRODUCTS or results == 0:
         return reduce
     want = _parts(reduce, terms, results)
     if want < 2:
