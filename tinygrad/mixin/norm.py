@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import TRAINING
+from tinygrad.mixin.attention import attention, is_worth_blocks, share_heads
 from tinygrad.mixin.reduce import ReduceMixin
 
 if TYPE_CHECKING:
@@ -151,7 +152,13 @@ class NormMixin(ReduceMixin):
                 "scaled_dot_product_attention: is_causal and attn_mask exclude each other; give one mask"
             )
         if enable_gqa:
-            key, value = (_share_heads(x, self.shape[-3]) for x in (key, value))
+            _check_heads(key, value, heads=self.shape[-3])
+        if not (TRAINING and dropout_p):
+            blocks = self._attention_in_blocks(key, value, attn_mask, is_causal, enable_gqa)
+            if blocks is not None:
+                return blocks
+        if enable_gqa:
+            key, value = (x.repeat_interleave(self.shape[-3] // x.shape[-3], dim=-3) for x in (key, value))
         wide = least_upper_dtype(self.dtype, key.dtype, dtypes.float32)
         scores = self.matmul(key.transpose(-2, -1), dtype=wide) * (1.0 / math.sqrt(self.shape[-1]))
         if is_causal:
@@ -167,15 +174,31 @@ class NormMixin(ReduceMixin):
         weights = e / total.eq(0).where(1.0, total)
         return weights.cast(self.dtype).dropout(dropout_p).matmul(value).cast(self.dtype)
 
-
-def _share_heads(x: Any, heads: int) -> Any:
-    if x.ndim < 3 or heads % x.shape[-3] != 0:
-        raise ShapeError(
-            error_text(
-                "scaled_dot_product_attention",
-                f"{heads} query heads for {shown(x.shape[-3:-2])} key or value heads",
-                {"key or value": x},
-                rule="query heads are a multiple of the others",
-            )
+    def _attention_in_blocks(self, key: Any, value: Any, mask: Any, is_causal: bool, enable_gqa: bool) -> Self | None:
+        """Return attention as the kernel that never stores the scores, or None where that has no use or no place."""
+        wide = least_upper_dtype(self.dtype, key.dtype, value.dtype, dtypes.float32)
+        if wide not in (dtypes.float32, dtypes.float64):
+            return None
+        args = [self, key, value] if mask is None else [self, key, value, mask]
+        nodes = [x._uop if x.dtype == dtypes.bool else x.cast(wide)._uop for x in args]
+        if enable_gqa:
+            nodes = share_heads(*nodes)
+        if not is_worth_blocks(*nodes):
+            return None
+        out = attention(*nodes, causal=is_causal)
+        return self._wrap_uop(out.reshape((*out.shape[:-4], -1, *out.shape[-2:])) if enable_gqa else out).cast(
+            self.dtype
         )
-    return x.repeat_interleave(heads // x.shape[-3], dim=-3)
+
+
+def _check_heads(*args: Any, heads: Any) -> None:
+    for x in args:
+        if x.ndim < 3 or heads % x.shape[-3] != 0:
+            raise ShapeError(
+                error_text(
+                    "scaled_dot_product_attention",
+                    f"{heads} query heads for {shown(x.shape[-3:-2])} key or value heads",
+                    {"key or value": x},
+                    rule="query heads are a multiple of the others",
+                )
+            )

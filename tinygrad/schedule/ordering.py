@@ -202,14 +202,25 @@ class _EdgeBuilder:
                 self.add_after(i, state)
                 self.states.add_write(_written_storage(kernel, u, self.leaves), state, i, u)
             elif u.op is Ops.CALL:
-                for arg, stand_in in zip(u.src[1:], kernel.args, strict=True):
+                written = written_arguments(u.src[0], len(kernel.args))
+                for slot, (arg, stand_in) in enumerate(zip(u.src[1:], kernel.args, strict=True)):
                     self.add_after(i, arg.base)
-                    self.states.add_write(root_storage(stand_in, self.leaves), arg.base, i, u)
+                    if slot in written:
+                        self.states.add_write(root_storage(stand_in, self.leaves), arg.base, i, u)
 
     def add_overwrites(self) -> None:
         """Put writers after the kernels that read the storage as it was before."""
         for reader, storage, state in self.reads:
             self.edges[reader].update(i for i in self.states.kernels_after(storage, state) if i != reader)
+
+
+def written_arguments(body: UOp, count: int) -> set[int]:
+    """Return which of its ``count`` arguments a custom kernel may write: all, if that cannot be seen from its graph."""
+    nodes = body.toposort() if body.op is Ops.SINK else {}
+    if not nodes or any(u.op in (Ops.CUSTOM, Ops.CUSTOMI, Ops.INS) for u in nodes):
+        return set(range(count))
+    targets = (u.src[0].buf_uop for u in nodes if u.op is Ops.STORE)
+    return {u.arg.slot for u in targets if u.op is Ops.PARAM}
 
 
 def build_edges(kernels: list[Kernel], leaves: dict[UOp, Leaf], only_values: bool = False) -> Edges:

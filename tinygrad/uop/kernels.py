@@ -19,6 +19,9 @@ from tinygrad.uop.sint import sint, sint_to_uop
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
+# The arg of an END whose loops the optimiser may treat as a kernel of its own.
+NEST = "nest"
+
 
 class KernelMethods(Hooks):
     """Methods of UOp that build kernels."""
@@ -97,6 +100,14 @@ class KernelMethods(Hooks):
         """Close ranges, outermost first; without ranges returns self."""
         u = self._uop
         return graph.UOp(Ops.END, dtypes.void, (effect_of(u), *ranges)) if ranges else u
+
+    def nest(self, *ranges: UOp) -> UOp:
+        """Close ranges, and let the optimiser split and type the loops inside of them like those of a kernel.
+
+        All storage that the nest shares with other parts of the kernel is seen in one state: through one AFTER.
+        """
+        u = self._uop
+        return graph.UOp(Ops.END, dtypes.void, (effect_of(u), *ranges), NEST)
 
     def after(self, *deps: UOp) -> UOp:
         """Return this value, ordered after ``deps``; without them returns self."""

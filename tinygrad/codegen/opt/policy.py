@@ -15,6 +15,7 @@ from tinygrad.codegen.opt.contraction import optimize_contraction
 from tinygrad.codegen.opt.divided import split_divided_ranges
 from tinygrad.codegen.opt.gpu import optimize_grid, use_grid
 from tinygrad.codegen.opt.measure import Measurement
+from tinygrad.codegen.opt.nests import optimize_nests
 from tinygrad.codegen.opt.reduce import optimize_loops
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.opt.search import beam_search
@@ -54,7 +55,7 @@ def optimize_kernel(sink: UOp, renderer: Renderer) -> UOp:
         if renderer.has_local and info.opts_to_apply:
             use_grid(schedule)
     elif is_written_by_hand(sink):
-        return sink
+        return optimize_nests(sink, renderer, automatic)
     else:
         schedule = automatic(sink, renderer)
         width = info.beam or BEAM.value
