@@ -19,8 +19,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int, ceildiv, prod
+from tinygrad.mixin.nests import Nests, equal_blocks, has_fast_scratch, inside
 from tinygrad.uop import AxisType, Ops
 
 if TYPE_CHECKING:
@@ -37,10 +38,8 @@ _LN2 = math.log(2)
 
 def is_worth_blocks(q: UOp, k: UOp, v: UOp, mask: UOp | None = None) -> bool:
     """Return whether ``attention`` takes these arguments, and is better than products with all scores."""
-    from tinygrad.device import Device
-
     args = (q, k, v) if mask is None else (q, k, v, mask)
-    if not isinstance(q.device, str) or any(x.ndim < 2 or not all_int(x.shape) or 0 in x.shape for x in args):
+    if any(x.ndim < 2 or not all_int(x.shape) or 0 in x.shape for x in args):
         return False
     length, count, depth, width = q.max_shape[-2], *k.max_shape[-2:], v.max_shape[-1]
     lead = _broadcast([x.max_shape[:-2] for x in args])
@@ -48,8 +47,7 @@ def is_worth_blocks(q: UOp, k: UOp, v: UOp, mask: UOp | None = None) -> bool:
     if mask is not None:
         fits = fits and all(n in (1, size) for n, size in zip(mask.max_shape[-2:], (length, count), strict=True))
     is_large = length >= MIN_QUERIES and length * count >= MIN_SCORES and max(depth, width) <= MAX_DEPTH
-    # Scratch memory of a work-item of a grid is not in a cache.
-    return fits and is_large and not Device[q.device].renderer.has_local
+    return fits and is_large and has_fast_scratch(q.device)
 
 
 def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
@@ -172,8 +170,6 @@ class _Kernel:
             v: (..., S, dv).
             mask: (..., S, L) or with sizes of 1.
         """
-        from tinygrad.uop.ops import KernelInfo
-
         block = _Block(out, q, k, v)
         block.start(q)
         ends = ceildiv(block.count, block.keys)
@@ -184,12 +180,11 @@ class _Kernel:
         block.weigh()
         block.add(v, number * block.keys)
         block.leave(number)
-        block.finish(out, logsum)
-        name = "_".join(map(str, ("attention", *block.lead, block.length, block.count, block.depth)))
-        return block.done.end(block.group).sink(arg=KernelInfo(name=name))
+        block.store(out, logsum)
+        return block.finish("attention", *block.lead, block.length, block.count, block.depth)
 
 
-class _Block:
+class _Block(Nests):
     """What is done for one block of queries: nests of loops, one after the other, on scratch memory.
 
     Args:
@@ -200,52 +195,20 @@ class _Block:
     """
 
     def __init__(self, out: UOp, q: UOp, k: UOp, v: UOp) -> None:
-        from tinygrad.uop.ops import UOp
-
-        self.numbers = itertools.count()
         *self.lead, self.length, self.width = out.max_shape
         self.count, self.depth = k.max_shape[-2:]
-        self.queries, self.keys = _block(self.length, QUERIES, LANES), _block(self.count, KEYS, 8)
+        self.queries, self.keys = equal_blocks(self.length, QUERIES, LANES), equal_blocks(self.count, KEYS, 8)
         blocks = ceildiv(self.length, self.queries)
-        self.group = self.loop(prod(self.lead) * blocks, AxisType.GLOBAL)
+        super().__init__(prod(self.lead) * blocks)
         self.head, self.first = self.group // blocks, (self.group % blocks) * self.queries
         rows = {"queries": self.depth, "scores": self.keys, "sums": self.width}
         rows |= dict.fromkeys(("largest", "shift", "scale", "total"), 1)
-        self.scratch = {
-            name: UOp.placeholder((count * self.queries,), q.dtype, slot, AddrSpace.REG)
-            for slot, (name, count) in enumerate(rows.items())
-        }
-        self.after: tuple[UOp, ...] = (self.group,)
+        for name, count in rows.items():
+            self.keep(name, count * self.queries, q.dtype)
 
-    # ---- loops and order
-
-    def loop(self, size: Any, kind: AxisType = AxisType.LOOP) -> UOp:
-        """Return a new loop."""
-        from tinygrad.uop.ops import UOp
-
-        return UOp.range(size, next(self.numbers), kind)
-
-    @property
-    def done(self) -> UOp:
-        """The last nest."""
-        return self.after[0]
-
-    def at(self, name: str, i: UOp, row: UOp | None = None) -> UOp:
-        """Return what scratch memory holds for query ``i``, as it is after the last nest."""
-        place = i if row is None else row * self.queries + i
-        return self.scratch[name].after(*self.after).index(place)
-
-    def run(self, effect: UOp, *loops: UOp) -> None:
-        """Add a nest: stores in loops of their own."""
-        self.after = (effect.nest(*loops),)
-
-    def enter(self, loop: UOp) -> None:
-        """Start the body of a loop."""
-        self.after = (*self.after, loop)
-
-    def leave(self, loop: UOp) -> None:
-        """End it."""
-        self.after = (self.done.end(loop),)
+    def of(self, name: str, i: UOp, row: UOp | None = None) -> UOp:
+        """Return what scratch memory holds for query ``i``."""
+        return self.at(name, i if row is None else row * self.queries + i)
 
     # ---- places in the tensors
 
@@ -261,12 +224,12 @@ class _Block:
     def query(self, i: UOp) -> tuple[UOp, UOp | None]:
         """Return which query is number ``i`` of the block, and the condition that there is one."""
         at = self.first + i
-        return at, None if self.length % self.queries == 0 else at < self.length
+        return at, inside(at, self.length, self.queries)
 
     def key(self, start: UOp, j: UOp) -> tuple[UOp, UOp | None]:
         """Return which key is number ``j`` of a block, and the condition that there is one."""
         at = start + j
-        return at, None if self.count % self.keys == 0 else at < self.count
+        return at, inside(at, self.count, self.keys)
 
     # ---- the nests
 
@@ -275,17 +238,17 @@ class _Block:
         c, i = self.loop(self.depth), self.loop(self.queries)
         at, exists = self.query(i)
         query = q.index(*self.heads(q), at, c, gate=exists)
-        self.run(self.at("queries", i, c).store(query * (1.0 / math.sqrt(self.depth) / _LN2)), c, i)
+        self.run(self.of("queries", i, c).store(query * (1.0 / math.sqrt(self.depth) / _LN2)), c, i)
         i = self.loop(self.queries)
-        self.run(self.at("largest", i).store(-math.inf).group(self.at("total", i).store(0.0)), i)
+        self.run(self.of("largest", i).store(-math.inf).group(self.of("total", i).store(0.0)), i)
         d, i = self.loop(self.width), self.loop(self.queries)
-        self.run(self.at("sums", i, d).store(0.0), d, i)
+        self.run(self.of("sums", i, d).store(0.0), d, i)
 
     def score(self, k: UOp, mask: UOp | None, start: UOp, causal: bool) -> None:
         """Store the scores of a block of keys."""
         j, i, c = self.loop(self.keys), self.loop(self.queries), self.loop(self.depth, AxisType.REDUCE)
         (key, is_key), (query, is_query) = self.key(start, j), self.query(i)
-        product = self.at("queries", i, c) * k.index(*self.heads(k), key, c, gate=is_key)
+        product = self.of("queries", i, c) * k.index(*self.heads(k), key, c, gate=is_key)
         score = product.reduce(c, arg=Ops.ADD)
         counts = [] if is_key is None else [is_key]
         if causal:
@@ -298,48 +261,48 @@ class _Block:
             else:
                 score = score + given * (1 / _LN2)
         seen = _all(*counts)
-        self.run(self.at("scores", i, j).store(score if seen is None else seen.where(score, -math.inf)), j, i)
+        self.run(self.of("scores", i, j).store(score if seen is None else seen.where(score, -math.inf)), j, i)
 
     def weigh(self) -> None:
         """Turn scores into weights relative to the largest score so far; note how the sums before are scaled."""
         i, j = self.loop(self.queries), self.loop(self.keys, AxisType.REDUCE)
-        best = self.at("scores", i, j).reduce(j, arg=Ops.MAX).maximum(self.at("largest", i))
-        self.run(self.at("shift", i).store(best), i)
+        best = self.of("scores", i, j).reduce(j, arg=Ops.MAX).maximum(self.of("largest", i))
+        self.run(self.of("shift", i).store(best), i)
         i = self.loop(self.queries)
-        best = self.at("shift", i)
+        best = self.of("shift", i)
         # Where there is no score yet, -inf is shifted by 0: -inf - -inf is NaN.
         shift = best.eq(-math.inf).where(0.0, best)
-        scale = (self.at("largest", i) - shift).exp2()
+        scale = (self.of("largest", i) - shift).exp2()
         updates = {"scale": scale, "largest": best, "shift": shift}
-        stores = [self.at(name, i).store(value) for name, value in updates.items()]
+        stores = [self.of(name, i).store(value) for name, value in updates.items()]
         self.run(stores[0].group(*stores[1:]), i)
         j, i = self.loop(self.keys), self.loop(self.queries)
-        score = self.at("scores", i, j)
-        self.run(score.store((score - self.at("shift", i)).exp2()), j, i)
+        score = self.of("scores", i, j)
+        self.run(score.store((score - self.of("shift", i)).exp2()), j, i)
         i, j = self.loop(self.queries), self.loop(self.keys, AxisType.REDUCE)
-        total = self.at("total", i)
-        self.run(total.store(total * self.at("scale", i) + self.at("scores", i, j).reduce(j, arg=Ops.ADD)), i)
+        total = self.of("total", i)
+        self.run(total.store(total * self.of("scale", i) + self.of("scores", i, j).reduce(j, arg=Ops.ADD)), i)
 
     def add(self, v: UOp, start: UOp) -> None:
         """Add the weighted values of a block of keys to the sums."""
         d, i, j = self.loop(self.width), self.loop(self.queries), self.loop(self.keys, AxisType.REDUCE)
         key, is_key = self.key(start, j)
-        product = self.at("scores", i, j) * v.index(*self.heads(v), key, d, gate=is_key)
-        sums = self.at("sums", i, d)
-        self.run(sums.store(sums * self.at("scale", i) + product.reduce(j, arg=Ops.ADD)), d, i)
+        product = self.of("scores", i, j) * v.index(*self.heads(v), key, d, gate=is_key)
+        sums = self.of("sums", i, d)
+        self.run(sums.store(sums * self.of("scale", i) + product.reduce(j, arg=Ops.ADD)), d, i)
 
-    def finish(self, out: UOp, logsum: UOp) -> None:
+    def store(self, out: UOp, logsum: UOp) -> None:
         """Store the results."""
         i, d = self.loop(self.queries), self.loop(self.width)
         query, is_query = self.query(i)
-        total = self.at("total", i)
-        result = self.at("sums", i, d) / total.eq(0).where(1.0, total)
+        total = self.of("total", i)
+        result = self.of("sums", i, d) / total.eq(0).where(1.0, total)
         self.run(out.index(*self.heads(out), query, d, gate=is_query).store(result), i, d)
         i = self.loop(self.queries)
         query, is_query = self.query(i)
-        total = self.at("total", i)
+        total = self.of("total", i)
         # Weights of a row without keys are exp(-inf).
-        log = total.eq(0).where(math.inf, (self.at("shift", i) + total.log2()) * _LN2)
+        log = total.eq(0).where(math.inf, (self.of("shift", i) + total.log2()) * _LN2)
         self.run(logsum.index(*self.heads(out), query, gate=is_query).store(log), i)
 
 
@@ -347,9 +310,3 @@ def _all(*conditions: UOp | None) -> UOp | None:
     """Return the conjunction of those conditions that there are."""
     found = [c for c in conditions if c is not None]
     return functools.reduce(lambda a, b: a & b, found) if found else None
-
-
-def _block(size: int, most: int, multiple: int) -> int:
-    """Return the length of the equal blocks in which a loop is cut."""
-    each = ceildiv(size, int(ceildiv(size, most)))
-    return int(ceildiv(each, multiple)) * multiple

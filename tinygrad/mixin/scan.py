@@ -1,8 +1,9 @@
 """Scans and sorting: cumulative operations, sort, topk.
 
 In:   a tensor and an axis.
-Out:  scans in O(n * BLOCK) work on log(n) levels; sorts by comparing all pairs for short axes, by merging runs in
-      O(n * (RUN + log(n)**2)) for long ones. Both are stable and keep every NaN (NaN is the largest value).
+Out:  scans in one pass over rows by a kernel of their own, else in blocks that compare positions, on log(n) levels; the
+      sorts compare all pairs of short axes, and merge runs in O(n * (RUN + log(n)**2)) on long ones. Sorts are stable
+      and keep every NaN (NaN is the largest value).
 Why:  values are read back through the indices that were found, so their gradients are those of an indexed load.
 """
 
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype, sum_acc_dtype
 from tinygrad.errors import ShapeError, error_text, shown
-from tinygrad.helpers import ceildiv, prod
+from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.mixin.composite import composite, materialized
 from tinygrad.mixin.gather import gather_along, positions_along, store_at, zeros
 from tinygrad.mixin.index import IndexMixin
+from tinygrad.mixin.nests import has_fast_scratch
+from tinygrad.mixin.scan_kernel import JOIN, LargestKernel, ScanKernel, neutral
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
+    from tinygrad.dtype import DType
     from tinygrad.uop.ops import UOp
 
 # Elements that a scan combines by comparing positions; longer axes are cut into blocks of it.
@@ -30,34 +34,83 @@ BLOCK = 32
 RANK_LIMIT = 2048
 RUN = 512
 
-_IDENTITY = {Ops.ADD: 0, Ops.MUL: 1}
-_JOIN: dict[Ops, Callable[[Any, Any], Any]] = {
-    Ops.ADD: lambda before, part: before + part,
-    Ops.MUL: lambda before, part: before * part,
-    Ops.MAX: lambda before, part: before.maximum(part),
-}
+# Where a kernel of its own scans rows: the fewest rows that fill vectors and threads, the longest row that is not cut,
+# and the fewest elements that are worth it.
+MIN_ROWS, LONGEST_ROW, MIN_ELEMENTS = 256, 8192, 1 << 12
+
+_REDUCE = {"sum": Ops.ADD, "product": Ops.MUL, "max": Ops.MAX}
 
 
-def _scan_last(x: UOp, inner: Callable[[UOp], UOp], join: Callable[[UOp, UOp], UOp], fill: Any) -> UOp:
-    """Scan the last axis.
+def _scan(x: UOp, op: str) -> UOp:
+    """Scan the last axis of a node, in the dtype that it has; ``op`` is a key of ``JOIN``."""
+    if op == "sum":
+        return composite(lambda a: _scanned(a, op), (x,), SumScanGradient(), "cumsum")
+    if op == "max" or not _has_kernel(x):
+        return _scanned(x, op)
+    return composite(lambda a: _scanned(a, op), (x,), ScanGradient(op), op)
 
-    Args:
-        x: Shape (..., n).
-        inner: Inclusive scan of a short last axis.
-        join: Combines the total of all blocks before with a block's own scan.
-        fill: Neutral value.
-    """
-    n = x.shape[-1]
-    if n <= 2 * BLOCK:
-        return inner(x)
-    batch, blocks = x.shape[:-1], ceildiv(n, BLOCK)
+
+def _has_kernel(x: UOp) -> bool:
+    return all_int(x.shape) and prod(x.max_shape) >= MIN_ELEMENTS and has_fast_scratch(x.device)
+
+
+def _scanned(x: UOp, op: str) -> UOp:
+    """Scan the last axis: by the kernel where there are enough rows, which long ones are cut into."""
+    if not _has_kernel(x):
+        return _scanned_by_comparing(x, op)
+    *batch, n = x.max_shape
+    rows = prod(batch)
+    if n <= LONGEST_ROW and (rows >= MIN_ROWS or n <= 4 * BLOCK):
+        return _kernel_result(x.reshape((rows, n)), x.dtype, ScanKernel(op)).reshape(x.shape)
+    block = 1 << max(2 * BLOCK, min(LONGEST_ROW // 2, rows * n // (2 * MIN_ROWS))).bit_length() - 1
+
+    def again(part: UOp) -> UOp:
+        return _scanned(part, op)
+
+    return _scan_blocks(x, block, again, again, op)
+
+
+def _kernel_result(x: UOp, dtype: DType, kernel: Callable[..., UOp]) -> UOp:
+    """Return what a kernel writes for rows (rows, n)."""
+    from tinygrad.device import canonicalize_device
+    from tinygrad.uop.ops import UOp
+
+    device = canonicalize_device(x.device)
+    assert isinstance(device, str)
+    out = UOp.new_buffer(device, prod(x.max_shape), dtype).reshape(x.shape)
+    return UOp.custom_kernel(out, x.contiguous(), fxn=kernel)[0]
+
+
+def _scan_blocks(x: UOp, block: int, within: Callable[[UOp], UOp], between: Callable[[UOp], UOp], op: str) -> UOp:
+    """Scan the last axis in blocks of ``block``: each of them, then their totals, then join both."""
+    n, fill = x.shape[-1], neutral(op, x.dtype)
+    batch, blocks = x.shape[:-1], ceildiv(n, block)
     keep = ((0, 0),) * len(batch)
-    cut = x.pad((*keep, (0, blocks * BLOCK - n)), value=fill).reshape((*batch, blocks, BLOCK))
-    within = materialized(inner(cut))
-    totals = within.shrink([*[None] * (len(batch) + 1), (BLOCK - 1, BLOCK)]).reshape((*batch, blocks))
-    before = _scan_last(totals, inner, join, fill).shrink([*[None] * len(batch), (0, blocks - 1)])
+    cut = x.pad((*keep, (0, blocks * block - n)), value=fill).reshape((*batch, blocks, block))
+    inner = within(cut)
+    totals = inner.shrink([*[None] * (len(batch) + 1), (block - 1, block)]).reshape((*batch, blocks))
+    before = between(totals).shrink([*[None] * len(batch), (0, blocks - 1)])
     shifted = before.pad((*keep, (1, 0)), value=fill).reshape((*batch, blocks, 1))
-    return join(shifted, within).reshape((*batch, blocks * BLOCK)).shrink_to((*batch, n))
+    joined: UOp = JOIN[op](shifted._broadcast_to(inner.shape), inner)
+    return joined.reshape((*batch, blocks * block)).shrink_to((*batch, n))
+
+
+def _scanned_by_comparing(x: UOp, op: str) -> UOp:
+    """Scan the last axis: in short blocks each element is combined with all that are before it."""
+    if x.shape[-1] <= 2 * BLOCK:
+        return _compared(x, op)
+
+    def again(totals: UOp) -> UOp:
+        return _scanned_by_comparing(totals, op)
+
+    return _scan_blocks(x, BLOCK, lambda part: materialized(_compared(part, op)), again, op)
+
+
+def _compared(part: UOp, op: str) -> UOp:
+    seen = _up_to(part.shape[-1]).where(part.unsqueeze(-2), part.const_like(neutral(op, part.dtype)).unsqueeze(-2))
+    if op == "logaddexp":
+        return seen.logsumexp(axis=-1)
+    return seen._rop(_REDUCE[op], (seen.ndim - 1,)).reshape(part.shape)
 
 
 def _up_to(n: Any) -> UOp:
@@ -67,25 +120,6 @@ def _up_to(n: Any) -> UOp:
     return UOp.arange(n) < UOp.arange(n).reshape(n, 1) + 1
 
 
-def _reduce_scan(x: UOp, op: Ops) -> UOp:
-    fill = x.dtype.min if op is Ops.MAX else _IDENTITY[op]
-
-    def inner(part: UOp) -> UOp:
-        n = part.shape[-1]
-        seen = _up_to(n).where(part.unsqueeze(-2), part.const_like(fill).unsqueeze(-2))
-        return seen._rop(op, (seen.ndim - 1,)).reshape(part.shape)
-
-    return _scan_last(x, inner, _JOIN[op], fill)
-
-
-def _logsumexp_scan(x: UOp) -> UOp:
-    def inner(part: UOp) -> UOp:
-        n = part.shape[-1]
-        return _up_to(n).where(part.unsqueeze(-2), float("-inf")).logsumexp(axis=-1)
-
-    return _scan_last(x, inner, lambda before, part: before._broadcast_to(part.shape).logaddexp(part), float("-inf"))
-
-
 @dataclass(frozen=True)
 class SumScanGradient:
     """Gradient function of a cumulative sum: the cumulative sum from the other end."""
@@ -93,11 +127,38 @@ class SumScanGradient:
     def __call__(self, grad: UOp, call: UOp) -> tuple[UOp]:
         """Return the gradient of the scanned value."""
         last = grad.ndim - 1
-        return (_sum_scan(grad.flip(last)).flip(last),)
+        return (_scan(grad.flip(last), "sum").flip(last),)
 
 
-def _sum_scan(x: UOp) -> UOp:
-    return composite(lambda a: _reduce_scan(a, Ops.ADD), (x,), SumScanGradient(), "cumsum")
+@dataclass(frozen=True)
+class ScanGradient:
+    """Gradient function of another scan: that of the scan by comparing, which the rules of all operations give.
+
+    Args:
+        op: Key of ``JOIN``.
+    """
+
+    op: str
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp]:
+        """Return the gradient of the scanned value."""
+        from tinygrad.mixin.gradient import compute_gradient
+
+        x = call.src[1]
+        return (compute_gradient(_scanned_by_comparing(x, self.op), grad, [x])[x],)
+
+
+def _largest_so_far(x: UOp) -> UOp:
+    """Return the int32 index of the first occurrence of the largest element so far along the last axis."""
+    n = x.shape[-1]
+    if _has_kernel(x) and prod(x.max_shape[:-1]) >= MIN_ROWS:
+        return _kernel_result(x.reshape((-1, n)), dtypes.int32, LargestKernel()).reshape(x.shape)
+    best = _scan(x, "max")
+    keep = [None] * (x.ndim - 1)
+    before = best.shrink([*keep, (0, n - 1)]).pad([*keep, (1, 0)], value=x.dtype.min)
+    first = type(x).arange(n, dtype=dtypes.int32)
+    fresh = _largest_first(x, before, dtypes.is_float(x.dtype)) | first.eq(0)
+    return _scan(fresh.where(first, 0).cast(dtypes.int32), "max")
 
 
 def _largest_first(a: Any, b: Any, floating: bool) -> Any:
@@ -139,7 +200,7 @@ class ScanMixin(IndexMixin):
         result = self.dtype if dtypes.is_float(self.dtype) and self.dtype not in dtypes.weaks else wide
         if self._is_trivial_scan():
             return self.cast(result)
-        return self._wrap_uop(_sum_scan(x.cast(wide)).permute(back).cast(result))
+        return self._wrap_uop(_scan(x.cast(wide), "sum").permute(back).cast(result))
 
     def cumprod(self, axis: int) -> Self:
         """Return the inclusive cumulative product along ``axis`` (also ``dim``).
@@ -153,7 +214,7 @@ class ScanMixin(IndexMixin):
             return self
         own = strong_dtype(self.dtype)
         wide = least_upper_dtype(own, dtypes.float32) if dtypes.is_float(own) else own
-        return self._wrap_uop(_reduce_scan(x.cast(wide), Ops.MUL).permute(back).cast(own))
+        return self._wrap_uop(_scan(x.cast(wide), "product").permute(back).cast(own))
 
     def logcumsumexp(self, axis: int = 0, *, dim: int | None = None) -> Self:
         """Return log(cumsum(exp(x))) along ``axis`` (also ``dim``) without overflow.
@@ -168,7 +229,7 @@ class ScanMixin(IndexMixin):
         if self._is_trivial_scan():
             return floating
         x, back = floating._along_last(axis if dim is None else dim, "logcumsumexp")
-        return self._wrap_uop(_logsumexp_scan(x).permute(back))
+        return self._wrap_uop(_scan(x, "logaddexp").permute(back))
 
     def cummax(self, axis: int = 0, *, dim: int | None = None) -> tuple[Self, Self]:
         """Return the largest value so far and the int32 index of its first occurrence; NaN stays from the first on.
@@ -186,12 +247,7 @@ class ScanMixin(IndexMixin):
             return self, self.const_like(0, dtypes.int32)
         x, back = self._along_last(axis, "cummax")
         x = x.cast(strong_dtype(self.dtype)).detach()
-        best, n = _reduce_scan(x, Ops.MAX), x.shape[-1]
-        keep = [None] * (x.ndim - 1)
-        before = best.shrink([*keep, (0, n - 1)]).pad([*keep, (1, 0)], value=x.dtype.min)
-        first = type(x).arange(n, dtype=dtypes.int32)
-        fresh = _largest_first(x, before, dtypes.is_float(x.dtype)) | first.eq(0)
-        index = self._wrap_uop(_reduce_scan(fresh.where(first, 0).cast(dtypes.int32), Ops.MAX).permute(back))
+        index = self._wrap_uop(_largest_so_far(x).permute(back))
         return self.gather(axis, index), index
 
     def cummin(self, axis: int = 0, *, dim: int | None = None) -> tuple[Self, Self]:
