@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tinygrad import Tensor, TinyJit, dtypes
+from tinygrad.engine.realize import get_call_outs_ins
 from tinygrad.helpers import Context
 from tinygrad.uop import Ops
 
@@ -208,3 +209,9 @@ def test_long_keys_take_little_scratch_memory():
     scratch = [u for u in kernel.toposort() if u.op is Ops.BUFFER]
     assert scratch
     assert sum(u.arg.shape[0] * 4 for u in scratch) <= 64 * 1024
+
+
+def test_scratch_memory_is_no_argument():
+    q, k, v = (Tensor.empty(2, 128, 16) for _ in range(3))
+    (call,) = q.scaled_dot_product_attention(k, v).schedule_linear().src
+    assert get_call_outs_ins(call) == ((0, 1), (2, 3, 4))

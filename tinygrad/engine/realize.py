@@ -277,13 +277,11 @@ def get_call_outs_ins(call: UOp) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _outs_ins_of_ast(ast: UOp) -> tuple[tuple[int, ...], tuple[int, ...]]:
     outs: set[int] = set()
     ins: set[int] = set()
-    targets = set()
     for u in ast.toposort():
-        if u.op is Ops.STORE and u.src[0].buf_uop_or_none is not None:
-            targets.add(u.src[0])
-            outs.add(u.src[0].buf_uop.arg.slot)
+        if u.op is Ops.STORE and (written := u.src[0].buf_uop_or_none) is not None and written.op is Ops.PARAM:
+            outs.add(written.arg.slot)
             if u.arg is not None:  # accumulates
-                ins.add(u.src[0].buf_uop.arg.slot)
+                ins.add(written.arg.slot)
     users = {u for u in ast.toposort() if u.op is not Ops.STORE}
     read = {s for u in users for s in u.src if s.op is Ops.INDEX} | {
         s for u in ast.toposort() if u.op is Ops.STORE for s in u.src[1:] if s.op is Ops.INDEX

@@ -31,7 +31,7 @@ QUERIES = 64  # of a block: a few vectors, so that every key and value that is l
 KEYS = 64  # of a block: small enough to skip most of what a causal mask hides, and for the first cache
 LANES = 16  # queries of a block are a multiple of it
 # Below these sizes the scores stay in the caches anyway.
-MIN_QUERIES, MIN_SCORES = 16, 1 << 14
+MIN_QUERIES, MIN_SCORES = 16, 1 << 12
 MAX_DEPTH = 512  # of keys and values: blocks of them are in scratch memory
 _LN2 = math.log(2)
 
