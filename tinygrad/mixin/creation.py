@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, strong_dtype, to_dtype
 from tinygrad.errors import ArgumentError, DTypeError, ShapeError, error_text, shown
-from tinygrad.helpers import prod
 from tinygrad.mixin.dtype import DTypeMixin
 from tinygrad.mixin.hooks import Sint, shape_args, size_arg
 from tinygrad.mixin.movement import MovementMixin
