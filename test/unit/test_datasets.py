@@ -34,7 +34,7 @@ def test_mnist_on_a_device() -> None:
 
 
 def idx(shape: tuple[int, ...], data: bytes, kind: int = 8) -> bytes:
-    return gzip.compress(struct.pack(f">BBBB{len(shape)}I", 0, 0, kind, len(shape), *shape) + data)
+    return gzip.compress(struct.pack(f">BBBB{len(shape)}I", 0, 0, kind, len(shape), *shape) + data, mtime=0)
 
 
 def test_parse_idx() -> None:
@@ -72,7 +72,7 @@ def test_no_copy_is_kept_where_nothing_can_be_written(tmp_path: Path, monkeypatc
         idx((2, 3), bytes(7)),
         idx((2, 3), bytes(6), kind=13),
         idx((2**31, 2**31), bytes(6)),
-        gzip.compress(b""),
+        gzip.compress(b"", mtime=0),
     ],
 )
 def test_wrong_header_or_length(content: bytes) -> None:
