@@ -70,14 +70,9 @@ class CreationMixin(MovementMixin, DTypeMixin):
         With an axis, several devices hold equal pieces along it.
         """
         from tinygrad.device import canonicalize_device
-        from tinygrad.live import rebase
-        from tinygrad.uop.sharding import placed_buffer
+        from tinygrad.uop.ops import UOp
 
-        view = placed_buffer(canonicalize_device(device), shape, dtype, axis)
-        if fill is not None:
-            storage = view.base
-            view = rebase(view, storage, storage.after(storage.store(fill._broadcast_to(storage.shape))))
-        return cls._wrap_uop(view)
+        return cls._wrap_uop(UOp.placed_buffer(canonicalize_device(device), shape, dtype, axis, fill))
 
     @classmethod
     def invalids(cls, *shape: Any, device: Any = None, dtype: DTypeLike | None = None) -> Self:

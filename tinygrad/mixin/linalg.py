@@ -169,10 +169,10 @@ def _columns_of_identity(like: UOp, count: int, size: int) -> UOp:
 def _storage(like: UOp, *sizes: int, value: UOp | None = None) -> UOp:
     """Return fresh storage (batch, *sizes) of the dtype and on the device of ``like``, its batch split alike."""
     from tinygrad.device import canonicalize_device
-    from tinygrad.uop.sharding import placed_buffer
+    from tinygrad.uop.ops import UOp
 
     shape = (like.shape[0], *sizes)
-    shown = placed_buffer(canonicalize_device(like.device), shape, like.dtype, like.axis)
+    shown = UOp.placed_buffer(canonicalize_device(like.device), shape, like.dtype, like.axis)
     if value is None:
         return shown
     storage = shown.base

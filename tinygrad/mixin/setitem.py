@@ -192,10 +192,9 @@ def _write_positions(x: Tensor, positions: UOp, value: UOp) -> None:
 def _write_positions_everywhere(x: Tensor, positions: UOp, value: UOp) -> None:
     """Write over several devices: each makes the whole new value, and keeps its piece of it."""
     from tinygrad.live import write_view
-    from tinygrad.uop.sharding import place_like
 
     written = store_at(x.uop.gathered().flatten(), positions.gathered(), value.gathered()).reshape(x.shape)
-    write_view(x.uop, place_like(written, x.uop))
+    write_view(x.uop, written.place_like(x.uop))
 
 
 def _items(indices: Any) -> tuple[Any, ...]:

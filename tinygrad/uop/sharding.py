@@ -178,7 +178,9 @@ def storages_of(storage: UOp) -> tuple[UOp, ...]:
     return tuple(real_part(storage, i) for i in range(len(device))) if isinstance(device, tuple) else (storage,)
 
 
-def placed_buffer(device: str | Devices, shape: tuple[Any, ...], dtype: Any, axis: int | None = None) -> UOp:
+def placed_buffer(
+    device: str | Devices, shape: tuple[Any, ...], dtype: Any, axis: int | None = None, fill: UOp | None = None
+) -> UOp:
     """Return fresh storage for a value of ``shape`` (sizes may be symbolic: their maximum is allocated), in that shape.
 
     Args:
@@ -186,14 +188,16 @@ def placed_buffer(device: str | Devices, shape: tuple[Any, ...], dtype: Any, axi
         shape: Of the whole value.
         dtype: Of the elements.
         axis: The axis along which several devices hold equal pieces; None where each holds everything.
+        fill: A value of shape () that it holds; undefined content if None.
     """
     largest = to_max_shape(shape)
     if axis is None or not isinstance(device, tuple):
-        flat = graph.UOp.new_buffer(device, prod(largest), dtype)
-        view = flat._mop(Ops.RESHAPE, largest) if largest != flat.shape else flat
+        storage = graph.UOp.new_buffer(device, prod(largest), dtype)
     else:
         flat = graph.UOp.new_buffer(device, 0, dtype)
-        view = flat.replace(arg=replace(flat.arg, shape=largest, axis=axis))
+        storage = flat.replace(arg=replace(flat.arg, shape=largest, axis=axis))
+    view = storage if fill is None else storage.after(storage.store(fill._broadcast_to(storage.shape)))
+    view = view._mop(Ops.RESHAPE, largest) if largest != view.shape else view
     return view if largest == shape else view._mop(Ops.SHRINK, tuple((0, s) for s in shape))
 
 
@@ -292,6 +296,17 @@ class ShardMethods(Hooks):
         """Return the value with all of it on each of its devices."""
         u = self._uop
         return u if u.axis is None or u.device is None else u.copy_to_device(u.device)
+
+    def place_like(self, like: UOp) -> UOp:
+        """Return this value where another one is: on its device or devices, split as it is."""
+        return place_like(self._uop, like)
+
+    @staticmethod
+    def placed_buffer(
+        device: str | Devices, shape: tuple[Any, ...], dtype: Any, axis: int | None = None, fill: UOp | None = None
+    ) -> UOp:
+        """Return fresh storage for a value of ``shape``; see ``sharding.placed_buffer``."""
+        return placed_buffer(device, shape, dtype, axis, fill)
 
     def unshard(self, axis: int, device_range: UOp | None = None) -> UOp:
         """Return the value whose pieces along ``axis`` are what the devices hold of this one, in their order.
