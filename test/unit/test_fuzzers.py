@@ -13,7 +13,7 @@ from test.helpers_schedules import compare_seed
 from tinygrad.codegen.opt import OptOps
 
 
-@pytest.mark.parametrize("seed", range(0, 48, 4))
+@pytest.mark.parametrize("seed", [*range(0, 48, 4), 6109])
 def test_random_steps_keep_the_values_of_contractions(seed: int) -> None:
     compare_seed(seed, run_program, on_python=True)
 

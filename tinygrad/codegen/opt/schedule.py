@@ -145,6 +145,8 @@ class Schedule(ScratchSteps):
         self.children[old] = children
         if old in self.around_copies:
             self.around_copies.update(children)
+        if old in self.over_copies:
+            self.over_copies.update(children)
 
     def _split_inner(self, position: int, factor: int, kind: AxisType) -> UOp:
         """Split off the last ``factor`` iterations as a new axis of ``kind``; returns its range."""

@@ -51,6 +51,7 @@ class ScratchSteps:
         self.staged: dict[UOp, Staged] = {}
         self.dot: Dot | None = None
         self.around_copies: set[UOp] = set()  # loops around nests that fill scratch memory: they must stay loops
+        self.over_copies: set[UOp] = set()  # loops of these nests
 
     def reduce_axes(self) -> list[int]:
         """Return the positions of the reduce loops."""
@@ -71,7 +72,8 @@ class ScratchSteps:
             raise KernelOptError(f"{opt}: scratch memory is filled inside this axis, so it must stay a loop")
 
     def _keeps_iterations(self, opt: Opt, axis: Axis) -> None:
-        if (self.cached or self.staged) and axis.range not in self.around_copies:
+        is_around_all = axis.range in self.around_copies and axis.range not in self.over_copies
+        if (self.cached or self.staged) and not is_around_all:
             raise KernelOptError(f"{opt}: scratch memory is filled over this axis, so it keeps its iterations")
 
     def _cache(self, opt: Opt) -> None:
@@ -127,6 +129,7 @@ class ScratchSteps:
     def _copy_operand(self, opt: Opt, operand: UOp, panel: bool) -> None:
         self.staged[operand] = self._copied(opt, operand, panel)
         self.around_copies.update(a.range for a in self.axes[: self._axis(opt)] if not a.reduce)
+        self.over_copies.update(a.range for a in self.axes[self._axis(opt) :])
 
     def _copied(self, opt: Opt, operand: UOp, panel: bool) -> Staged:
         """Return which loops a copy of an operand is made over."""
