@@ -64,12 +64,13 @@ def assigns(n: int) -> list[Tensor]:
 @pytest.mark.parametrize("program", [draws, writes, updates, assigns])
 def test_writes_are_ordered_in_a_walk_along_the_states(program: Program) -> None:
     counts = []
-    for n in (12, 24, 48):
+    for n in (12, 12, 24, 48):  # the first one also pays for what earlier tests left pending
         tensors = program(n)
         with Context(SCACHE=0):
             counts.append(
                 steps_of(ordering._effects, lambda t=tensors: t[0].schedule_linear(*t[1:]))  # type: ignore[misc]
             )
+    counts = counts[1:]
     assert counts[0], "nothing was counted"
     assert counts[2] - counts[1] <= 2.5 * (counts[1] - counts[0]), counts
 

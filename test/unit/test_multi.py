@@ -95,8 +95,6 @@ UNARY: dict[str, Operation] = {
     "half": lambda x: (x.half() * 2).sum(0).float(),
     "half sum": lambda x: x.cast(dtypes.bfloat16).sum().float(),
 }  # fmt: skip
-# What merges the axis in which the value is split with one before it cannot keep it split.
-MOVES = {("avg_pool2d", 1), ("max_pool2d", 1)}
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -127,10 +125,6 @@ def assert_same(
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("name", UNARY)
 def test_operation(name: str, place: tuple[Any, int | None]) -> None:
-    if (name, place[1]) in MOVES:
-        with pytest.raises(RuntimeError, match="would move between devices"):
-            UNARY[name](Tensor(values(8, 12)).shard(*place))
-        return
     assert_same(UNARY[name], [values(8, 12)], [place], is_half=name.startswith("half"))
 
 

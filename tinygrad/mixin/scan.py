@@ -263,7 +263,7 @@ class ScanMixin(IndexMixin):
 
     # ---- order -----------------------------------------------------------------------------------------------------
 
-    def argsort(self, dim: int = -1, descending: bool = False, *, axis: int | None = None) -> Self:
+    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
         """Return the int32 indices that sort along ``dim``; see ``sort``.
 
         Example:
@@ -272,21 +272,19 @@ class ScanMixin(IndexMixin):
             >>> Tensor([3, 1, 2]).argsort(descending=True).tolist()
             [0, 2, 1]
         """
-        return self.sort(dim, descending, axis=axis)[1]
+        return self.sort(dim, descending)[1]
 
-    def sort(self, dim: int = -1, descending: bool = False, *, axis: int | None = None) -> tuple[Self, Self]:
+    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
         """Return (sorted values, int32 indices) along ``dim``; equal values keep their order, NaN counts as largest.
 
         Args:
             dim: The dim that is sorted.
             descending: Largest first.
-            axis: Another name of ``dim``.
 
         Example:
             >>> Tensor([3, 1, 2]).sort()[0].tolist()
             [1, 2, 3]
         """
-        dim = dim if axis is None else axis
         x, back = self._along_last(dim, "sort")
         if self._is_trivial_scan() or x.shape[-1] == 1:
             return self, self.const_like(0, dtypes.int32)
