@@ -114,6 +114,7 @@ def _open(path: str) -> sqlite3.Connection:
         # Readers do not wait for a writer, a commit does not wait for the disk; a crash loses the last entries alone.
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA journal_size_limit = {_CHECK_EVERY}")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
         pass  # a read-only file: reading may still work
