@@ -14,10 +14,10 @@ import collections
 import itertools
 import os
 import threading
-import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
 from tinygrad.settings import LRU, getenv
 
@@ -25,27 +25,6 @@ if TYPE_CHECKING:
     from tinygrad.buffer import Buffer
 
 Opaque = TypeVar("Opaque")
-
-
-# ---- fork ----------------------------------------------------------------------------------------------------------
-
-_renewed_in_child: Final[list[weakref.WeakMethod[Any]]] = []
-
-
-def run_after_fork(owner: object, method: str) -> None:
-    """Call ``owner.method()`` in every forked child, where a lock that another thread held is never released."""
-    _renewed_in_child.append(weakref.WeakMethod(getattr(owner, method)))
-
-
-def _renew_in_child() -> None:
-    for reference in _renewed_in_child:
-        renew = reference()
-        if renew is not None:
-            renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_in_child)
 
 
 # ---- allocators ----------------------------------------------------------------------------------------------------
@@ -174,10 +153,7 @@ class LRUAllocator(Allocator[Opaque]):
         self._unfiled_bytes = 0  # may be wrong by what several threads free at once; filing sets it right
         self._live = 0  # blocks in the cache
         self._lock = threading.Lock()
-        run_after_fork(self, "_renew_lock")
-
-    def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
 
     @property
     def cached_bytes(self) -> int:

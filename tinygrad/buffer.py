@@ -11,13 +11,14 @@ collector decides), so freeing takes no lock that the interrupted code could hol
 from __future__ import annotations
 
 import itertools
-import os
+import sys
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tinygrad.allocator import Allocator, BufferSpec, LRUAllocator, run_after_fork
+from tinygrad.allocator import Allocator, BufferSpec, LRUAllocator
 from tinygrad.dtype import DType, _to_np_dtype, dtypes
+from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
 from tinygrad.settings import DEBUG, MAX_BUFFER_SIZE
 
@@ -33,7 +34,6 @@ __all__ = [
     "LRUAllocator",
     "MultiBuffer",
     "register_device_lookup",
-    "run_after_fork",
 ]
 
 _device_lookup: _Device
@@ -45,16 +45,9 @@ def register_device_lookup(lookup: _Device) -> None:
     _device_lookup = lookup
 
 
-def _renew_locks() -> None:
-    global _allocation_lock, _counter_lock
-    _allocation_lock, _counter_lock = threading.RLock(), threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
-
 _allocation_lock = threading.RLock()
 _counter_lock = threading.RLock()
+renew_in_child(sys.modules[__name__], "_allocation_lock", "_counter_lock")
 
 
 def _count_memory(device: str, nbytes: int) -> None:

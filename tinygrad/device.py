@@ -28,9 +28,9 @@ from tinygrad.buffer import (
     LRUAllocator,
     MultiBuffer,
     register_device_lookup,
-    run_after_fork,
 )
 from tinygrad.errors import ArgumentError, error_text, shown
+from tinygrad.forking import renew_in_child
 from tinygrad.settings import ALLOW_DEVICE_USAGE, CCACHE, DEBUG, DEV
 from tinygrad.target import Target
 
@@ -69,10 +69,7 @@ class _Device:
         self._names: dict[str, str] = {}
         self._probed: str | None = None
         self._lock = threading.RLock()
-        run_after_fork(self, "_renew_lock")
-
-    def _renew_lock(self) -> None:
-        self._lock = threading.RLock()
+        renew_in_child(self, "_lock")
 
     @property
     def _opened_devices(self) -> set[str]:

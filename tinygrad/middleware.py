@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import contextvars
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
+from tinygrad.forking import renew_in_child
 from tinygrad.helpers import ById
 from tinygrad.settings import DEBUG, SPEC
 from tinygrad.uop.ops import PatternMatcher, UOp, graph_rewrite
@@ -193,6 +195,7 @@ class Middleware:
 _installed: tuple[Middleware, ...] = ()
 _inserted: contextvars.ContextVar[tuple[Middleware, ...]] = contextvars.ContextVar("middleware", default=())
 _lock = threading.Lock()
+renew_in_child(sys.modules[__name__], "_lock")
 
 
 def insert(

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 ORDER = [
     (
         "helpers",
-        "text progress errors boundary target settings system fetching fingerprint diskcache profiling helpers",
+        "forking text progress errors boundary target settings system fetching fingerprint diskcache profiling helpers",
     ),
     ("dtype", "constants scalars rounding dtype_lattice dtype"),
     ("device", "allocator buffer device"),

@@ -7,6 +7,7 @@ Why:  the pipeline is this one list of stages; every stage runs through ``run_st
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tinygrad.codegen.opt.policy import is_written_by_hand, optimize_kernel
 from tinygrad.codegen.program_cache import load_program, save_program
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.dtype import dtypes
+from tinygrad.forking import renew_in_child
 from tinygrad.helpers import BEAM, DEBUG, EMULATED_DTYPES, NOOPT, TRANSCENDENTAL
 from tinygrad.renderer import Estimates
 from tinygrad.uop import AxisType, Ops
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 to_program_cache: dict[tuple[Any, ...], UOp] = {}
 _lock = threading.Lock()
+renew_in_child(sys.modules[__name__], "_lock")
 
 
 def index_dtype(sink: UOp, renderer: Renderer) -> Any:

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from tinygrad.boundary import explain_methods
-from tinygrad.buffer import run_after_fork
 from tinygrad.engine.arguments import Arguments, JitError, map_structure
 from tinygrad.engine.capture import CapturedJit, Recorder, build_capture
 from tinygrad.engine.capturing import capturing
 from tinygrad.engine.graph import GraphException, GraphRunner, MultiGraphRunner
 from tinygrad.engine.realize import run_linear
 from tinygrad.engine.repeat import NOT_REPEATED
+from tinygrad.forking import renew_in_child
 from tinygrad.helpers import getenv
 from tinygrad.live import live_tensors
 from tinygrad.mixin.rand import random_state
@@ -110,11 +110,8 @@ class TinyJit(Generic[P, R]):
         self.__wrapped__ = self.fxn
         self.__name__ = getattr(self.fxn, "__name__", type(self.fxn).__name__)
         self.__qualname__ = getattr(self.fxn, "__qualname__", self.__name__)
-        self._renew_lock()
-        run_after_fork(self, "_renew_lock")
-
-    def _renew_lock(self) -> None:
         self._lock = threading.RLock()
+        renew_in_child(self, "_lock")
 
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         """Return the jitted method of one object; it has captures of its own."""

@@ -21,6 +21,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.engine.capturing import before_data_access, capturing
 from tinygrad.engine.launch import CopyLaunch, KernelLaunch, Launch, get_runtime
 from tinygrad.engine.report import run_reported, wants_report
+from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters, getenv
 from tinygrad.middleware import cache_token
 from tinygrad.renderer import Estimates
@@ -123,6 +124,7 @@ def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
 
 _TURN: Final = 0.002  # seconds
 _turns_lock = threading.Lock()
+renew_in_child(sys.modules[__name__], "_turns_lock")
 _turns: list[float] = []  # the interval to restore, once for each call that has shortened it
 
 

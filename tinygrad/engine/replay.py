@@ -23,6 +23,7 @@ from tinygrad.engine.repeat import NOT_REPEATED, Repeat
 from tinygrad.engine.report import run_reported, wants_report
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.errors import ShapeError, error_text
+from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
 from tinygrad.settings import DEBUG, GRAPH
 from tinygrad.tensor import Tensor
@@ -51,8 +52,8 @@ class CapturedJit:
     """
 
     __slots__ = (
-        "_lock", "_repeat", "_repeat_tried", "_steps", "_written", "expected_input_info", "expected_names", "inner",
-        "input_vars", "linear", "results", "slices", "slots", "structure", "var_vals",
+        "__weakref__", "_lock", "_repeat", "_repeat_tried", "_steps", "_written", "expected_input_info",
+        "expected_names", "inner", "input_vars", "linear", "results", "slices", "slots", "structure", "var_vals",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +70,7 @@ class CapturedJit:
         self._repeat: Repeat | None = None
         self._repeat_tried = False
         self._lock = threading.RLock()
+        renew_in_child(self, "_lock")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CapturedJit, (

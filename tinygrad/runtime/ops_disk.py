@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tinygrad.device import Allocator, BufferSpec, Compiled
+from tinygrad.forking import renew_in_child
 
 _READ_CHUNK = 1 << 30  # Linux transfers at most 2 GiB per call
 
@@ -29,6 +30,7 @@ class _File:
         self._writable = False
         self._map: memoryview | None = None
         self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
 
     def _open(self, flags: int) -> int:
         if self.path.startswith("shm:"):

@@ -9,12 +9,14 @@ Why:  graphs of equal programs differ in their buffers alone, so a second run pa
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from dataclasses import replace
 from typing import Any
 
 from tinygrad.dtype import dtypes
+from tinygrad.forking import renew_in_child
 from tinygrad.schedule import collectives
 from tinygrad.schedule.emit import kernel_ast, storage_of
 from tinygrad.schedule.kernel import Kernel
@@ -36,6 +38,7 @@ from tinygrad.uop.storage import unique_slots
 
 schedule_cache: dict[Any, Plan] = {}
 _cache_lock = threading.Lock()
+renew_in_child(sys.modules[__name__], "_cache_lock")
 CACHE_SIZE = 4096
 
 

@@ -8,11 +8,13 @@ Why:  a node is immutable and says only which storage it means. The memory itsel
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import AddrSpace, DType, dtypes, strong_dtype
+from tinygrad.forking import renew_in_child
 from tinygrad.helpers import prod
 from tinygrad.mixin.hooks import Hooks
 from tinygrad.uop import GroupOp, Ops
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 buffers: weakref.WeakKeyDictionary[UOp, Any] = weakref.WeakKeyDictionary()
 buffer_lock = threading.RLock()
+renew_in_child(sys.modules[__name__], "buffer_lock")
 unique_slots = itertools.count()
 
 

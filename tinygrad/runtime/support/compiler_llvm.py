@@ -14,11 +14,13 @@ import collections
 import ctypes
 import functools
 import importlib.util
+import sys
 import threading
 from pathlib import Path
 from typing import Any, Final
 
 from tinygrad.device import CompileError, Compiler
+from tinygrad.forking import renew_in_child
 from tinygrad.runtime.support.cpu_arch import CPUArch
 
 # 0 to 3, as clang's -O levels: it chooses instruction selection and scheduling. 2 and 3 give the same code for kernels.
@@ -44,6 +46,7 @@ _PROTOTYPES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "DisposeString": (None, [_P]),
 }
 _load_lock = threading.Lock()
+renew_in_child(sys.modules[__name__], "_load_lock")
 
 
 @functools.cache

@@ -26,6 +26,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tinygrad.forking import renew_in_child
 from tinygrad.runtime.support.cpu_arch import parse_arch
 from tinygrad.runtime.support.elf import LoadedObject, external_symbol
 
@@ -431,6 +432,7 @@ def native_source(machine: str) -> str:
 
 
 _native_lock = threading.Lock()
+renew_in_child(sys.modules[__name__], "_native_lock")
 
 
 def native() -> Native:

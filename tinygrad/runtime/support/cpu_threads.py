@@ -15,11 +15,13 @@ import atexit
 import ctypes
 import os
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tinygrad.forking import renew_in_child
 from tinygrad.runtime.support import cpu_native as layout
 from tinygrad.runtime.support.cpu_native import can_sleep, libc_addresses, native
 from tinygrad.settings import NUM_CPU_THREADS
@@ -94,6 +96,7 @@ def _pause_seconds() -> float:
 _pools: dict[int, ThreadPool] = {}
 _refused: set[int] = set()
 _pools_lock = threading.Lock()
+renew_in_child(sys.modules[__name__], "_pools_lock")
 _stopped = False
 
 
@@ -135,10 +138,8 @@ def _stop_all() -> None:
 
 def _forget_in_child() -> None:
     # The workers did not survive the fork. Their pools' memory may be in any state; children never look at it again.
-    global _pools_lock
     _retired.extend(_pools.values())
     _pools.clear()
-    _pools_lock = threading.Lock()
 
 
 _retired: list[ThreadPool] = []
@@ -179,6 +180,7 @@ class NativeBatch:
             self._table[i * layout.RECORD_WORDS + 2] = base + 8 * (first + len(self._buffers[i]))
         self._count = len(calls)
         self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
         self._run_list = native().run_list
 
     def __len__(self) -> int:
