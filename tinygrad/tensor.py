@@ -7,9 +7,8 @@ Why:  laziness: a program is known as a whole before any of it runs, so it can b
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from tinygrad.backward import fill_gradients
 from tinygrad.boundary import BINARY_OPERATORS, OPERATORS, describe_types, explain_methods
@@ -24,9 +23,9 @@ from tinygrad.dtype import (
     dtypes,
     to_dtype,
 )
-from tinygrad.errors import ShapeError, error_text, shown
+from tinygrad.errors import error_text
 from tinygrad.helpers import prod
-from tinygrad.in_place import InPlaceNames, add_in_place_forms
+from tinygrad.in_place import add_in_place_forms
 from tinygrad.live import (
     all_tensors,
     apply_map_to_tensors,
@@ -37,15 +36,12 @@ from tinygrad.live import (
 )
 from tinygrad.mixin.hooks import same_shape
 from tinygrad.name_hints import add_hints
+from tinygrad.placement import PlacementMethods
 from tinygrad.realizing import compute, schedule
-from tinygrad.settings import TRAINING, Context
+from tinygrad.training_flags import TensorType
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import Placement, UOp
-from tinygrad.uop.sharding import check_split
+from tinygrad.uop.ops import UOp
 from tinygrad.writing import assign, in_place
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = [
     "Buffer", "Device", "Ops", "Tensor", "UOp", "Variable", "_from_np_dtype", "_fromnp", "_to_np_dtype", "all_tensors",
@@ -56,33 +52,11 @@ Variable = UOp
 _apply_map_to_tensors = apply_map_to_tensors
 
 
-class _TensorType(type):
-    """Gives the class itself the property ``training``."""
-
-    @property
-    def training(cls) -> bool:
-        """The context variable TRAINING: dropout and batch statistics are on."""
-        return bool(TRAINING.value)
-
-    @training.setter
-    def training(cls, value: bool) -> None:
-        TRAINING.value = int(value)
-
-
-class _NoGrad(contextlib.ContextDecorator):
-    """Accepted for older programs. Only ``backward`` differentiates, so there is nothing to switch off."""
-
-    def __enter__(self) -> _NoGrad:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 class _Attributes:
     """Gives instances a ``__dict__`` for attributes that users set, and weak references."""
 
 
-class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
+class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
     """A multi-dimensional array whose value is computed when it is asked for.
 
     Args:
@@ -108,11 +82,6 @@ class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
     """
 
     __slots__ = "grad", "is_param", "uop"
-
-    uop: UOp
-    grad: Tensor | None
-    is_param: bool
-    _wants_grad = True  # False on tensors for which requires_grad=False was said
 
     # numpy leaves operators with one of its arrays on the left to us.
     __array_ufunc__ = None
@@ -243,190 +212,10 @@ class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
             raise TypeError(f"operand is a {type(x).__name__}; write Tensor({x!r}) to make a tensor of it")
         return _wrap(UOp.const(x))
 
-    def _set_param_flag(self, requires_grad: bool | None) -> Tensor:
-        if requires_grad is not None:
-            self.requires_grad = requires_grad
-        return self
-
-    def _with_flags(self, other: Tensor) -> Tensor:
-        """Take over what another tensor says about training; returns self."""
-        if not other._wants_grad:
-            self.requires_grad = False
-        return self.is_param_(other.is_param) if not other.is_param else self
-
-    # ---- properties ------------------------------------------------------------------------------------------------
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """Sizes: ints, or symbolic ints.
-
-        Example:
-            >>> Tensor([[1, 2, 3]]).shape
-            (1, 3)
-        """
-        return self.uop.shape
-
-    @property
-    def dtype(self) -> DType:
-        """Element type.
-
-        Example:
-            >>> Tensor([1.5]).dtype
-            dtypes.float
-        """
-        return self.uop.dtype
-
-    @property
-    def device(self) -> str | tuple[str, ...] | None:
-        """Device name, or a tuple of names; None for constants and ranges, which live nowhere.
-
-        Example:
-            >>> Tensor([1.5]).device == Device.DEFAULT, Tensor(1.5).device
-            (True, None)
-        """
-        return self.uop.device
-
-    @property
-    def ndim(self) -> int:
-        """Number of dims.
-
-        Example:
-            >>> Tensor([[1, 2, 3]]).ndim
-            2
-        """
-        return len(self.uop.shape)
-
-    @property
-    def max_shape(self) -> tuple[int, ...]:
-        """Shape with symbolic sizes replaced by their maximum.
-
-        Example:
-            >>> n = Variable("n", 1, 10).bind(3)
-            >>> Tensor.empty(10, 2)[:n].max_shape
-            (10, 2)
-        """
-        return self.uop.max_shape
-
-    def max_numel(self) -> int:
-        """Product of ``max_shape``.
-
-        Example:
-            >>> n = Variable("n", 1, 10).bind(3)
-            >>> Tensor.empty(10, 2)[:n].max_numel()
-            20
-        """
-        return int(prod(self.max_shape))
-
-    def numel(self) -> Any:
-        """Number of elements.
-
-        Example:
-            >>> Tensor.empty(2, 3).numel()
-            6
-        """
-        return prod(self.shape)
-
-    def size(self, dim: int | None = None) -> Any:
-        """Return the shape, or the size of one dim.
-
-        Example:
-            >>> Tensor.empty(2, 3).size(), Tensor.empty(2, 3).size(-1)
-            ((2, 3), 3)
-        """
-        return self.shape if dim is None else self.shape[self._resolve_dim(dim, op="size")]
-
-    def nbytes(self) -> Any:
-        """Number of elements times bytes per element; symbolic where the shape is.
-
-        Raises:
-            RuntimeError: The dtype is weak.
-
-        Example:
-            >>> Tensor.empty(2, 3, dtype="float16").nbytes()
-            12
-        """
-        return self.numel() * self.element_size()
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether optimizers update this tensor, for older programs; with False, ``backward`` does not fill ``grad``.
-
-        Example:
-            >>> Tensor([1.0], requires_grad=False).requires_grad
-            False
-        """
-        return self.is_param
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool | None) -> None:
-        self.is_param = bool(value)
-        if bool(value) is not self._wants_grad:
-            self._wants_grad = bool(value)
-
-    def is_param_(self, is_param: bool = True) -> Tensor:
-        """Set whether optimizers update this tensor; returns self.
-
-        Example:
-            >>> Tensor([1.0]).is_param_(False).is_param
-            False
-        """
-        _set_is_param(self, bool(is_param))
-        if is_param and not self._wants_grad:
-            self._wants_grad = True
-        return self
-
-    def requires_grad_(self, requires_grad: bool | None = True) -> Tensor:
-        """Set ``requires_grad``; returns self.
-
-        Example:
-            >>> Tensor([1.0]).requires_grad_(False).is_param
-            False
-        """
-        self.requires_grad = requires_grad
-        return self
-
-    # ---- Python's protocols ----------------------------------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        grad = "" if self.grad is None else " with grad"
-        head = f"Tensor shape={shown(self.shape)} dtype={self.dtype.full_name} device={self.device}{grad}"
-        try:
-            values = self._values_in_memory()
-        except Exception:  # noqa: BLE001  printing must not fail, whatever state the device is in
-            values = None
-        return f"<{head}>" if values is None else f"<{head}\n{values}>"
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of a 0-d tensor")
-        if not isinstance(self.shape[0], int):
-            raise ShapeError(error_text("len", f"dim 0 is symbolic: {shown(self.shape[0])}", {"tensor": self},
-                                        hint="t.shape[0] is the symbolic size"))  # fmt: skip
-        return self.shape[0]
-
-    def __bool__(self) -> bool:
-        raise TypeError("__bool__ on Tensor is not defined: its value is not computed yet; use .item() or where()")
-
-    def __contains__(self, x: object) -> bool:
-        raise TypeError("`in` on Tensor is not defined; use (t == x).any().item()")
-
-    def __iter__(self) -> Iterator[Tensor]:
-        if not self.shape:
-            return
-        for i in range(len(self)):
-            yield self[i]
-
-    def __delitem__(self, indices: Any) -> None:
-        raise TypeError("Tensor does not support deleting items; build a new tensor, such as t[:i].cat(t[i + 1:])")
-
     __hash__ = object.__hash__
 
     def __eq__(self, x: object) -> Tensor:  # type: ignore[override]  # elementwise, not a bool
         return self.eq(x)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
 
     # ---- realizing -------------------------------------------------------------------------------------------------
 
@@ -540,113 +329,6 @@ class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
         copy.grad = None if self.grad is None else self.grad.clone(device)
         return copy._with_flags(self)
 
-    def to(self, device: Any) -> Tensor:
-        """Return the value on ``device`` (None: the default one), with ``grad`` and ``is_param``; self if it is there.
-
-        A tuple of devices gives each of them the whole value. From several devices the value is gathered.
-
-        Raises:
-            RuntimeError: The dtype is weak.
-
-        Example:
-            >>> Tensor([1, 2]).to("PYTHON").device
-            'PYTHON'
-        """
-        where = canonicalize_device(device)
-        if self.device is None or self.device == where:
-            return self
-        moved = _wrap(self.uop.copy_to_device(where))
-        moved.grad = None if self.grad is None else self.grad.to(where)
-        return moved._with_flags(self)
-
-    def to_(self, device: Any) -> Tensor:
-        """Move this tensor (and its ``grad``) to ``device``; returns self.
-
-        Example:
-            >>> Tensor([1, 2]).to_("PYTHON").device
-            'PYTHON'
-        """
-        moved = self.to(device)
-        if moved is not self:
-            self.uop, self.grad = moved.uop, moved.grad
-        return self
-
-    def shard(self, devices: Any, axis: int | None = None) -> Tensor:
-        """Split over several devices along ``axis``: each holds an equal piece. One device is ``to``.
-
-        Operations on the result run on all of its devices, each on its piece; where a piece does not suffice, the
-        devices exchange what they need. Operands without a device (numbers, ranges) go with everything.
-
-        Args:
-            devices: Names of the devices.
-            axis: The axis that is split; None gives each device the whole value.
-
-        Returns:
-            Tensor of this shape and dtype, with ``grad`` and ``is_param``. A tensor without a device stays as it is.
-
-        Raises:
-            RuntimeError: It is on several devices already, the devices do not divide the axis, or the dtype is weak.
-            ShapeError: There is no such axis.
-
-        Example:
-            >>> t = Tensor([1.0, 2.0, 3.0, 4.0]).shard(("CPU:0", "CPU:1"), axis=0)
-            >>> t.uop.shard_shape, t.sum().item()
-            ((2,), 10.0)
-        """
-        where = canonicalize_device(devices)
-        if axis is not None:
-            axis = self._resolve_dim(axis, op="shard")
-        if isinstance(where, str):
-            return self.to(where)
-        if self.device is None:
-            return self
-        moved = _wrap(self.uop.shard(where, axis))
-        moved.grad = None if self.grad is None else self.grad.shard(where, axis)
-        return moved.is_param_(self.is_param)
-
-    def shard_(self, devices: Any, axis: int | None = None) -> Tensor:
-        """``shard`` this tensor and its ``grad`` in place; returns self.
-
-        Raises:
-            RuntimeError: As ``shard``.
-            ShapeError: As ``shard``.
-
-        Example:
-            >>> Tensor([1, 2]).shard_(("CPU:0", "CPU:1"), axis=0).uop.shard_shape
-            (1,)
-        """
-        moved = self.shard(devices, axis)
-        if moved is not self:
-            self.uop, self.grad = moved.uop, moved.grad
-        return self
-
-    def shard_like(self, y: Tensor) -> Tensor:
-        """Return the value where ``y`` is: on its device, or on its devices and split along the same axis.
-
-        What is on several devices already is split anew.
-
-        Raises:
-            RuntimeError: The devices do not divide the axis, or the dtype is weak.
-            ShapeError: There is no such axis.
-
-        Example:
-            >>> y = Tensor([0.0, 0.0]).shard(("CPU:0", "CPU:1"), axis=0)
-            >>> Tensor([[1, 2], [3, 4]]).shard_like(y).uop.shard_shape
-            (1, 2)
-        """
-        if not isinstance(y.device, tuple):
-            return self if y.device is None else self.to(y.device)
-        axis = y.uop.axis
-        if self.device is None or (self.device == y.device and self.uop.axis == axis):
-            return self
-        if axis is not None:
-            axis = check_split(self.shape, axis, len(y.device))
-        if not isinstance(self.device, tuple):
-            return self.shard(y.device, axis)
-        moved = _wrap(self.uop.copy_to_device(y.device if axis is None else Placement(y.device, axis)))
-        moved.grad = None if self.grad is None else self.grad.shard_like(y)
-        return moved.is_param_(self.is_param)
-
     def replace(self, x: Tensor) -> Tensor:
         """Make this tensor show what ``x`` shows (dtype and device may differ); returns self.
 
@@ -713,28 +395,6 @@ class Tensor(InPlaceNames, _Attributes, metaclass=_TensorType):
         """
         fill_gradients(self, gradient)
         return self
-
-    @staticmethod
-    def train(mode: bool = True) -> Context:
-        """Return a context (or decorator) in which TRAINING is on.
-
-        Example:
-            >>> with Tensor.train():
-            ...     print(Tensor.training)
-            True
-        """
-        return Context(TRAINING=int(mode))
-
-    @staticmethod
-    def no_grad() -> _NoGrad:
-        """Return a context (or decorator) for code that needs no gradients. Nothing has to be switched off here.
-
-        Example:
-            >>> with Tensor.no_grad():
-            ...     print((Tensor([2.0]) * 3).tolist())
-            [6.0]
-        """
-        return _NoGrad()
 
     # ---- memory from outside ---------------------------------------------------------------------------------------
 

@@ -66,8 +66,8 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "Operators: `mixin/`",
         "Methods that Tensor and UOp share; nothing here computes.",
         [
-            "mixin/__init__.py", "mixin/hooks.py", "mixin/movement.py", "mixin/padding.py", "mixin/windows.py", "mixin/creation.py", "mixin/elementwise.py",
-            "mixin/operators.py", "mixin/unary.py", "mixin/activation.py", "mixin/reduce.py", "mixin/op.py", "mixin/rand.py",
+            "mixin/__init__.py", "mixin/hooks.py", "mixin/views.py", "mixin/movement.py", "mixin/padding.py", "mixin/windows.py", "mixin/creation.py", "mixin/elementwise.py",
+            "mixin/operators.py", "mixin/python_operators.py", "mixin/unary.py", "mixin/activation.py", "mixin/reduce.py", "mixin/op.py", "mixin/rand.py",
             "mixin/gradient.py", "mixin",
         ],
     ),
@@ -75,7 +75,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "Frontend",
         "What a user holds.",
         [
-            "tensor.py", "construct.py", "reading.py", "writing.py", "backward.py", "calls.py", "live.py", "realizing.py",
+            "tensor.py", "training_flags.py", "properties.py", "placement.py", "construct.py", "reading.py", "writing.py", "backward.py", "calls.py", "live.py", "realizing.py",
             "pending.py", "torch_names.py", "in_place.py", "name_hints.py", "function.py", "middleware.py",
         ],
     ),

@@ -13,13 +13,14 @@ from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
 from tinygrad.errors import BindError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.hooks import check_same_device
+from tinygrad.mixin.python_operators import PythonOperators
 from tinygrad.uop import Ops
 from tinygrad.uop.infer import broadcast_shape
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from tinygrad.dtype import DType, DTypeLike
+    from tinygrad.dtype import DType
 
 # On bool, sum and product are the logical operations (numpy does the same).
 _BOOL_OPS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
@@ -29,7 +30,7 @@ _SMALL = 1 << 31  # integers below take the dtype of an integer operand; larger 
 _MAX_CHAIN = 16  # largest integer exponent that is multiplied out; beyond it the rounding errors add up
 
 
-class OperatorMixin(CreationMixin):
+class OperatorMixin(PythonOperators, CreationMixin):
     """Arithmetic, bitwise operators, comparisons, selection."""
 
     __slots__ = ()
@@ -43,7 +44,6 @@ class OperatorMixin(CreationMixin):
         def sqrt(self) -> Self: ...  # noqa: D102
         def reciprocal(self) -> Self: ...  # noqa: D102
         def logical_not(self) -> Self: ...  # noqa: D102
-        def matmul(self, x: Any, reverse: bool = False, dtype: DTypeLike | None = None) -> Self: ...  # noqa: D102
         def _with_gradient(self, *pairs: Self) -> Self: ...
 
     # ---- the two entries all binary operators go through -----------------------------------------------------------
@@ -388,21 +388,6 @@ class OperatorMixin(CreationMixin):
             return rhs.alu(Ops.CMPLT, lhs).logical_not()
         return lhs.alu(Ops.CMPLT, rhs).alu(Ops.OR, lhs.alu(Ops.CMPEQ, rhs))
 
-    def __lt__(self, x: Any) -> Self:
-        return self._binop(Ops.CMPLT, x)
-
-    def __gt__(self, x: Any) -> Self:
-        return self._binop(Ops.CMPLT, x, True)
-
-    def __le__(self, x: Any) -> Self:
-        return self._less_or_equal(x, False)
-
-    def __ge__(self, x: Any) -> Self:
-        return self._less_or_equal(x, True)
-
-    def __ne__(self, x: Any) -> Self:  # type: ignore[override]  # elementwise, not a bool
-        return self.ne(x)
-
     # ---- selection and the like ------------------------------------------------------------------------------------
 
     def where(self, x: Any, y: Any) -> Self:
@@ -456,95 +441,6 @@ class OperatorMixin(CreationMixin):
             [-2, 0, 3]
         """
         return self.clamp(min_, max_, **kwargs)
-
-    # ---- Python's operators ----------------------------------------------------------------------------------------
-
-    def __neg__(self) -> Self:
-        return self.neg()
-
-    def __invert__(self) -> Self:
-        return self.bitwise_not()
-
-    def __abs__(self) -> Self:
-        return self.abs()
-
-    def __add__(self, x: Any) -> Self:
-        return self.add(x)
-
-    def __radd__(self, x: Any) -> Self:
-        return self.add(x, True)
-
-    def __sub__(self, x: Any) -> Self:
-        return self.sub(x)
-
-    def __rsub__(self, x: Any) -> Self:
-        return self.sub(x, True)
-
-    def __mul__(self, x: Any) -> Self:
-        return self.mul(x)
-
-    def __rmul__(self, x: Any) -> Self:
-        return self.mul(x, True)
-
-    def __truediv__(self, x: Any) -> Self:
-        return self.div(x)
-
-    def __rtruediv__(self, x: Any) -> Self:
-        return self.div(x, True)
-
-    def __floordiv__(self, x: Any) -> Self:
-        return self.div(x, rounding_mode="floor")
-
-    def __rfloordiv__(self, x: Any) -> Self:
-        return self.div(x, True, rounding_mode="floor")
-
-    def __mod__(self, x: Any) -> Self:
-        return self.mod(x)
-
-    def __rmod__(self, x: Any) -> Self:
-        return self.mod(x, True)
-
-    def __pow__(self, x: Any) -> Self:
-        return self.pow(x)
-
-    def __rpow__(self, x: Any) -> Self:
-        return self.pow(x, True)
-
-    def __matmul__(self, x: Any) -> Self:
-        return self.matmul(x)
-
-    def __rmatmul__(self, x: Any) -> Self:
-        return self.matmul(x, True)
-
-    def __and__(self, x: Any) -> Self:
-        return self.bitwise_and(x)
-
-    def __rand__(self, x: Any) -> Self:
-        return self.bitwise_and(x, True)
-
-    def __or__(self, x: Any) -> Self:
-        return self.bitwise_or(x)
-
-    def __ror__(self, x: Any) -> Self:
-        return self.bitwise_or(x, True)
-
-    def __xor__(self, x: Any) -> Self:
-        return self.bitwise_xor(x)
-
-    def __rxor__(self, x: Any) -> Self:
-        return self.bitwise_xor(x, True)
-
-    def __lshift__(self, x: Any) -> Self:
-        return self.lshift(x)
-
-    def __rlshift__(self, x: Any) -> Self:
-        return self.lshift(x, True)
-
-    def __rshift__(self, x: Any) -> Self:
-        return self.rshift(x)
-
-    def __rrshift__(self, x: Any) -> Self:
-        return self.rshift(x, True)
 
 
 def _holds(dtype: DType, x: int) -> bool:

@@ -16,13 +16,13 @@ from tinygrad.helpers import all_int, flat_to_grouped
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
-    from tinygrad.mixin.movement import MovementMixin
+    from tinygrad.mixin.views import ViewMixin
 
-X = TypeVar("X", bound="MovementMixin")
+X = TypeVar("X", bound="ViewMixin")
 
 
 def pad(x: X, padding: Sequence[Any], mode: str = "constant", value: Any = 0.0) -> X:
-    """Pad or crop; see ``MovementMixin.pad``."""
+    """Pad or crop; see ``ViewMixin.pad``."""
     if mode not in {"constant", "reflect", "replicate", "circular"}:
         raise NotImplementedError(f"pad: mode {mode!r}; expected constant, reflect, replicate or circular")
     pads = _pairs(x, padding)
@@ -49,7 +49,7 @@ def pad_constant(x: X, pads: tuple[tuple[Any, Any], ...], value: Any) -> X:
     return inside.where(padded, x.ufix(value).cast(x.dtype))
 
 
-def _pairs(x: MovementMixin, padding: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
+def _pairs(x: ViewMixin, padding: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
     """Return (before, after) of every dim."""
     padding = tuple(padding)
     if any(p is None or isinstance(p, (tuple, list)) for p in padding):

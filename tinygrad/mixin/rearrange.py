@@ -15,9 +15,9 @@ from tinygrad.errors import error_text
 from tinygrad.helpers import prod
 
 if TYPE_CHECKING:
-    from tinygrad.mixin.movement import MovementMixin
+    from tinygrad.mixin.views import ViewMixin
 
-X = TypeVar("X", bound="MovementMixin")
+X = TypeVar("X", bound="ViewMixin")
 
 
 def rearrange(x: X, formula: str, sizes: dict[str, int]) -> X:
