@@ -27,7 +27,11 @@ ORDER = [
     ("renderer", "renderer.*"),
     ("runtime", "runtime.*"),
     ("engine", "engine.*"),
-    ("tensor", "realizing reading calls torch_names in_place name_hints training_flags properties placement writing backward tensor function"),
+    (
+        "tensor",
+        "realizing reading calls torch_names in_place name_hints training_flags properties placement writing "
+        "backward tensor function",
+    ),
     ("nn", "nn.* llm.* apps.*"),
     ("viz", "viz.*"),
 ]

@@ -20,6 +20,7 @@ from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import DTypeError, GradientError, error_text
 from tinygrad.helpers import argsort
 from tinygrad.mixin.hooks import Hooks, same_shape, same_size
+from tinygrad.mixin.products import product_of_others
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.matcher import PatternMatcher
 from tinygrad.uop.upat import UPat
@@ -33,7 +34,6 @@ Gradients = tuple["UOp | None", ...]
 LN2 = math.log(2.0)
 # Nodes with several results receive one gradient per result, so their gradients are kept apart by the result's number.
 _MULTIPLE = frozenset({Ops.FUNCTION, Ops.CALL})
-_FEW_FACTORS = 16  # products of so few factors multiply the others for each of them
 _FEWEST_SLICES = 4  # gradients of fewer slices are added
 _NO_GRADIENT = GroupOp.Comparison | {Ops.CONST, Ops.BUFFER, Ops.PARAM, Ops.RANGE, Ops.SPECIAL, Ops.BITCAST, Ops.TRUNC}
 
@@ -100,27 +100,7 @@ def reduce_gradient(ctx: UOp, ret: UOp, op: Ops) -> Gradients:
         wide = least_upper_dtype(ctx.dtype, dtypes.float32)
         share = ctx.cast(wide) / ties.cast(wide)._rop(Ops.ADD, ret.arg[1])
         return (ties.where(share.cast(x.dtype), 0),)
-    # A product: every element gets the product of the others, also where one of them is 0.
-    terms = math.prod(x.shape[a] for a in ret.arg[1])
-    if isinstance(terms, int) and terms <= _FEW_FACTORS:
-        return (_product_of_others(x, ret.arg[1]) * ctx,)
-    zero = x.eq(0)
-    zeros = zero.cast(dtypes.int32)._rop(Ops.ADD, ret.arg[1])
-    nonzero = zero.where(1.0, x)._rop(Ops.MUL, ret.arg[1])
-    others = zeros.eq(0).where(nonzero / zero.where(1.0, x), (zeros.eq(1) & zero).where(nonzero, 0))
-    return (others * ctx,)
-
-
-def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """Return for each element the product of the others along the axes, in a form that can be differentiated again."""
-    order = (*(a for a in range(x.ndim) if a not in axes), *axes)
-    kept = x.ndim - len(axes)
-    last = x.permute(order)
-    flat = last.reshape((*last.shape[:kept], -1))
-    at = type(x).arange(flat.shape[-1])
-    factors = at.eq(at.reshape(-1, 1)).where(1.0, flat.unsqueeze(-2))
-    others = factors._rop(Ops.MUL, (kept + 1,)).reshape(last.shape)
-    return others.permute(argsort(order))
+    return (product_of_others(x, ret.arg[1]) * ctx,)
 
 
 def max_gradient(ctx: UOp, ret: UOp) -> Gradients:
