@@ -1,7 +1,8 @@
-"""What an error says when it leaves the package.
+"""The border between the user's code and the package: what an error says when it leaves, and whose nodes are whose.
 
 In:   a public function or method, and an exception that its call raises.
-Out:  an exception of the same type whose message names the call, its arguments and the user's line.
+Out:  an exception of the same type whose message names the call, its arguments and the user's line. With TRACEMETA,
+      the nodes that the outermost call makes carry its name (see ``UOp.metadata``).
 Why:  checks that foresee every wrong argument cannot be written. Where one is missing, Python complains about an
       operation deep inside. The call that the user wrote is known here, and what its arguments should be is in the
       annotations. All of this is looked at only once something has gone wrong: a call that succeeds pays one frame.
@@ -18,6 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 from tinygrad.errors import PACKAGE, ArgumentError, PlainKeyError, comes_from_user, error_text, shown
+from tinygrad.profiling import _METADATA, Metadata
+from tinygrad.settings import TRACEMETA
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -39,17 +42,21 @@ def describe_types(**names: Any) -> None:
     _NAMES.update(names)
 
 
-def explained(function: _F, name: str | None = None) -> _F:
-    """Return the function; errors that its call raises name it, its arguments and the user's line.
+def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
+    """Return the function; errors that its call raises name it, its arguments and the user's line, new nodes its name.
 
     Args:
         function: A public function or method.
         name: What users call it; its own name if None.
+        labels: False for calls that run code of the user, whose own calls give the labels.
     """
     called = (name or function.__name__).strip("_")
+    label, traced = Metadata(called), TRACEMETA.get if labels else _never
+    current, enter, leave = _METADATA.get, _METADATA.set, _METADATA.reset
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        token = enter(label) if current() is None and traced() else None
         try:
             return function(*args, **kwargs)
         except Exception as error:  # whatever went wrong, it goes on from here
@@ -59,9 +66,13 @@ def explained(function: _F, name: str | None = None) -> _F:
             if better is error:
                 raise
             raise better from None
+        finally:
+            if token is not None:
+                leave(token)
 
     @functools.wraps(function)
     def operator(self: Any, x: Any) -> Any:  # the same for the arguments that operators have, which is faster
+        token = enter(label) if current() is None and traced() else None
         try:
             return function(self, x)
         except Exception as error:
@@ -69,21 +80,28 @@ def explained(function: _F, name: str | None = None) -> _F:
             if better is error:
                 raise
             raise better from None
+        finally:
+            if token is not None:
+                leave(token)
 
     code = getattr(function, "__code__", None)
     is_operator = code is not None and code.co_argcount == 2 and function.__name__ in OPERATORS
     return typing.cast("_F", operator if is_operator else call)
 
 
-def explain_methods(cls: type, names: Iterable[str]) -> None:
+def _never() -> int:
+    return 0
+
+
+def explain_methods(cls: type, names: Iterable[str], labels: bool = True) -> None:
     """Make methods of a class, inherited ones too, ``explained``. Names of other things are passed over."""
     for name in names:
         raw = inspect.getattr_static(cls, name, None)
         called = cls.__name__ if name in {"__init__", "__call__"} else name
         if isinstance(raw, types.FunctionType):
-            setattr(cls, name, explained(raw, called))
+            setattr(cls, name, explained(raw, called, labels))
         elif isinstance(raw, (classmethod, staticmethod)):
-            setattr(cls, name, type(raw)(explained(raw.__func__, called)))
+            setattr(cls, name, type(raw)(explained(raw.__func__, called, labels)))
 
 
 # What the same argument is called elsewhere. numpy and torch disagree, so either word is taken.

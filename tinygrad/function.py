@@ -192,7 +192,7 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
             )
 
 
-explain_methods(_function, ("__call__",))
+explain_methods(_function, ("__call__",), labels=False)
 
 
 def function(

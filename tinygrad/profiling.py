@@ -11,6 +11,7 @@ Times of events are microseconds as Decimal, so that differences of large clock 
 from __future__ import annotations
 
 import atexit
+import contextvars
 import dataclasses
 import sys
 import time
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 __all__ = [
+    "_METADATA",
     "GlobalCounters",
     "Metadata",
     "ProfileEvent",
@@ -38,6 +40,7 @@ __all__ = [
     "chrome_trace",
     "cpu_events",
     "cpu_profile",
+    "labelled",
     "perf_counter_us",
     "profile_marker",
     "save_profile",
@@ -148,6 +151,25 @@ class Metadata:
 
     def __str__(self) -> str:
         return self.name + (" bw" if self.backward else "")
+
+
+# What new nodes are labelled with: the public method that the user's code is in; None outside of them.
+_METADATA: contextvars.ContextVar[Metadata | None] = contextvars.ContextVar("_METADATA", default=None)
+
+
+class labelled:  # noqa: N801  used like a function; a class, because it is entered for every node of a gradient
+    """Context in which new nodes get this label; None: no label."""
+
+    __slots__ = ("_metadata", "_token")
+
+    def __init__(self, metadata: Metadata | None) -> None:
+        self._metadata = metadata
+
+    def __enter__(self) -> None:
+        self._token = _METADATA.set(self._metadata)
+
+    def __exit__(self, *_: object) -> None:
+        _METADATA.reset(self._token)
 
 
 @dataclasses.dataclass(frozen=True)

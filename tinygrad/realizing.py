@@ -13,6 +13,7 @@ from tinygrad.errors import error_text
 from tinygrad.live import apply_map_to_tensors, buffer_under, is_stored, point
 from tinygrad.mixin.rand import random_state
 from tinygrad.pending import stale_readers
+from tinygrad.profiling import labelled
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.sharding import storages_of
@@ -27,6 +28,11 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
 
     Where something fails, tensors that were not computed keep their graphs: asked for again, they are computed again.
     """
+    with labelled(None):  # what the stages make is no longer what the user asked for, node by node
+        _compute(tensors, update_stats)
+
+
+def _compute(tensors: list[Tensor], update_stats: bool) -> None:
     from tinygrad.engine.realize import run_linear
 
     linear, var_vals, becomes = _planned(tensors, needs_values=True)
@@ -79,7 +85,8 @@ def schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
     Returns:
         The LINEAR node of kernel calls, and the values of Variables by name.
     """
-    linear, var_vals, becomes = _planned(tensors)
+    with labelled(None):
+        linear, var_vals, becomes = _planned(tensors)
     apply_map_to_tensors(becomes, "realize")
     return linear, var_vals
 

@@ -307,6 +307,6 @@ def _realized(result: R) -> R:
     return result
 
 
-explain_methods(TinyJit, ("__call__",))
+explain_methods(TinyJit, ("__call__",), labels=False)
 
 __all__ = ["CapturedJit", "GraphException", "GraphRunner", "JitError", "MultiGraphRunner", "TinyJit"]

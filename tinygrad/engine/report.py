@@ -15,7 +15,7 @@ from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
 from tinygrad.engine.launch import CopyLaunch, KernelLaunch, Launch
 from tinygrad.helpers import GlobalCounters, colored, time_to_str
-from tinygrad.profiling import ProfileRangeEvent, cpu_events, perf_counter_us
+from tinygrad.profiling import Metadata, ProfileRangeEvent, cpu_events, perf_counter_us
 from tinygrad.settings import DEBUG, PROFILE, VALIDATE_WITH_CPU, Context
 from tinygrad.text import ansipad
 
@@ -45,26 +45,35 @@ def run_reported(
         cpu_events.append(ProfileRangeEvent(launch.device, launch.name, begin, perf_counter_us()))
     GlobalCounters.time_sum_s += seconds
     if DEBUG.get() >= 2:
-        print(kernel_line(launch, buffers, launch.work(buffers, var_vals), seconds, jit))  # noqa: T201
+        print(kernel_line(launch, buffers, launch.work(buffers, var_vals), seconds, jit, call.metadata or ()))  # noqa: T201
     if check is not None:
         check()
     return seconds
 
 
 def kernel_line(
-    launch: Launch, buffers: Sequence[Buffer], work: tuple[Any, Any], seconds: float, jit: bool = False
+    launch: Launch,
+    buffers: Sequence[Buffer],
+    work: tuple[Any, Any],
+    seconds: float,
+    jit: bool = False,
+    metadata: Sequence[Metadata] = (),
 ) -> str:
-    """Return the line of one launch: ``*** DEVICE count name arg N mem GB tm time/total (GFLOPS share GB/s share)``."""
+    """Return the line of one launch.
+
+    ``*** DEVICE count name arg N mem GB tm time/total (GFLOPS share GB/s share) methods``
+    """
     ops_per_s, bytes_per_s = (amount / max(seconds, 1e-9) for amount in work)
     of_ops, of_bytes = _shares(launch.device, ops_per_s, bytes_per_s)
     rate = f"({ops_per_s * 1e-9:8.2f} GFLOPS{of_ops} {bytes_per_s * 1e-9:7.1f} GB/s{of_bytes})"
+    names = "  " + ", ".join(map(str, metadata)) if metadata else ""
     name = launch.name
     if isinstance(launch, CopyLaunch):
         name = colored(f"copy {buffers[0].nbytes:8d}, {buffers[0].device:>7s} <- {buffers[1].device:7s}", "yellow")
     head = colored(f"*** {launch.device[:7]:7s} {GlobalCounters.kernel_count + 1:4d}", "magenta" if jit else None)
     return (
         f"{head} {ansipad(name, _NAME_WIDTH)} arg {len(buffers):2d} mem {GlobalCounters.mem_used / 1e9:6.2f} GB "
-        f"tm {time_to_str(seconds)}/{GlobalCounters.time_sum_s * 1e3:9.2f}ms {rate}"
+        f"tm {time_to_str(seconds)}/{GlobalCounters.time_sum_s * 1e3:9.2f}ms {rate}{names}"
     )
 
 

@@ -21,6 +21,7 @@ from tinygrad.errors import DTypeError, GradientError, error_text
 from tinygrad.helpers import argsort
 from tinygrad.mixin.hooks import Hooks, same_shape, same_size
 from tinygrad.mixin.products import product_of_others
+from tinygrad.profiling import Metadata, labelled
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.matcher import PatternMatcher
 from tinygrad.uop.upat import UPat
@@ -403,7 +404,9 @@ def _backward(roots: dict[UOp, UOp], targets: list[UOp]) -> dict[UOp, UOp]:
         if node.op in _MULTIPLE:
             if node not in by_result:
                 continue
-            gradients: Gradients = call_gradient({i: add_all(g) for i, g in by_result.pop(node).items()}, node)
+            results = by_result.pop(node)
+            with labelled(_backward_label(node)):
+                gradients: Gradients = call_gradient({i: add_all(g) for i, g in results.items()}, node)
         else:
             contributions = pending.pop(node, None)
             if not contributions:
@@ -414,7 +417,8 @@ def _backward(roots: dict[UOp, UOp], targets: list[UOp]) -> dict[UOp, UOp]:
             if node.op is Ops.GETTUPLE and node.src[0].op in _MULTIPLE:
                 by_result.setdefault(node.src[0], {}).setdefault(node.arg, []).append(ctx)
                 continue
-            gradients = _apply_rule(node, ctx, on_path)
+            with labelled(_backward_label(node)):
+                gradients = _apply_rule(node, ctx, on_path)
         for source, gradient in zip(node.src, gradients, strict=False):
             if gradient is None or source not in on_path:
                 continue
@@ -425,6 +429,11 @@ def _backward(roots: dict[UOp, UOp], targets: list[UOp]) -> dict[UOp, UOp]:
             else:
                 pending.setdefault(source, []).append(_align(gradient, source))
     return found
+
+
+def _backward_label(node: UOp) -> Metadata | None:
+    made_by = node.metadata
+    return Metadata(made_by[0].name, backward=True) if made_by else None
 
 
 def _apply_rule(node: UOp, ctx: UOp, on_path: set[UOp]) -> Gradients:

@@ -20,6 +20,7 @@ from tinygrad.forking import renew_in_child
 from tinygrad.schedule import collectives
 from tinygrad.schedule.emit import kernel_ast, storage_of
 from tinygrad.schedule.kernel import Kernel
+from tinygrad.schedule.labels import KernelLabels
 from tinygrad.schedule.multi import JOINED, spread_devices
 from tinygrad.schedule.normalize import LOCAL, Normalized, normalize
 from tinygrad.schedule.ordering import in_place_hazard, order_kernels, overwritten_states
@@ -121,18 +122,20 @@ def make_plan(sink: UOp, spreads: bool = False) -> Plan:
     kernels = pack_operands(kernels, leaves, builder.stand_ins.slots)
     kernels = order_kernels(kernels, leaves)
     calls: list[PlannedCall] = []
+    names = KernelLabels(builder)
     for kernel in kernels:
         if kernel.kind == "compute":
             ast, args = kernel_ast(kernel, leaves)
-            calls.append(PlannedCall(ast, tuple(args)))
+            calls.append(PlannedCall(ast, tuple(args), metadata=names.of(kernel)))
         elif kernel.kind == "copy":
             args = [storage_of(a, leaves) for a in kernel.args]
             source = UOp.param(1, args[1].dtype, args[1].arg.shape, args[1].arg.device)
-            calls.append(PlannedCall(UOp(Ops.COPY, source.dtype, (source,), kernel.device), tuple(args)))
+            copy = UOp(Ops.COPY, source.dtype, (source,), kernel.device)
+            calls.append(PlannedCall(copy, tuple(args), metadata=names.of(kernel)))
         else:
             assert kernel.body is not None
             args = [storage_of(a, leaves) for a in kernel.args]
-            calls.append(PlannedCall(kernel.body, tuple(args), kernel.writes[0].arg))
+            calls.append(PlannedCall(kernel.body, tuple(args), kernel.writes[0].arg, names.of(kernel)))
     results = tuple(_result(root, builder) for root in builder.sink.src)
     if spread is not None:
         results = spread.results(results, lambda: next(builder.stand_ins.slots))
@@ -181,6 +184,9 @@ def lookup_plan(given: Normalized) -> Plan:
     if plan is None:
         plan = load_plan(sink, switches)
         if plan is None:
+            for u, normal in given.nodes.items():
+                if normal._made_by is None:
+                    normal._made_by = u._made_by
             plan = make_plan(sink, given.spread)
             save_plan(sink, switches, plan)
         with _cache_lock:
@@ -228,6 +234,8 @@ def _instantiate(plan: Plan, given: Normalized) -> tuple[UOp, dict[UOp, UOp]]:
             offset = storage.tag[2] * storage.dtype.itemsize if kind == "view" else 0
             buffers[node] = real[below].buffer.view(arg.shape[0], storage.dtype, offset)
     calls = [UOp(Ops.CALL, dtypes.void, (c.body, *(real[a] for a in c.args)), c.info) for c in plan.calls]
+    for call, planned in zip(calls, plan.calls, strict=True):
+        call._made_by = planned.metadata or None
     return UOp(Ops.LINEAR, dtypes.void, tuple(calls)), real
 
 

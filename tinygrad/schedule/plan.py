@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.dtype import dtypes
+from tinygrad.profiling import Metadata
 from tinygrad.schedule.memory import lifetimes, plan_arenas
 from tinygrad.schedule.normalize import LOCAL
 from tinygrad.uop import Ops
@@ -21,11 +22,12 @@ from tinygrad.uop.pickling import _unpickle_graph, save_graph
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """One call of a schedule: its body and the storages that it is given."""
+    """One call of a schedule: its body, the storages that it is given, and the methods that asked for it."""
 
     body: UOp
     args: tuple[UOp, ...]
     info: Any = field(default_factory=CallInfo)
+    metadata: tuple[Metadata, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def save_plan(sink: UOp, switches: tuple[int, ...], plan: Plan) -> None:
         [plan.places.get(s) for s in plan.storages],
         plan.arenas,
         plan.written,
+        [c.metadata for c in plan.calls],
     )
     # A tagged storage refers to the one below it by node: written as one graph, all of them stay the same nodes.
     diskcache_put("schedule", _key(sink, switches), (shape, save_graph(UOp(Ops.SINK, dtypes.void, tuple(nodes)))))
@@ -121,10 +124,13 @@ def load_plan(sink: UOp, switches: tuple[int, ...]) -> Plan | None:
     found = diskcache_get("schedule", _key(sink, switches))
     if found is None:
         return None
-    (n_storages, arg_counts, has_result, places, arenas, written), records = found
+    (n_storages, arg_counts, has_result, places, arenas, written, metadata), records = found
     nodes = iter(_unpickle_graph(records).src)
     storages = tuple(next(nodes) for _ in range(n_storages))
-    calls = tuple(PlannedCall(next(nodes), tuple(next(nodes) for _ in range(n))) for n in arg_counts)
+    calls = tuple(
+        PlannedCall(next(nodes), tuple(next(nodes) for _ in range(n)), metadata=names)
+        for n, names in zip(arg_counts, metadata, strict=True)
+    )
     results = tuple(next(nodes) if has else None for has in has_result)
     placed = {s: place for s, place in zip(storages, places, strict=True) if place is not None}
     return Plan(calls, storages, results, placed, arenas, written)

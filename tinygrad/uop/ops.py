@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, TypeAlias
 
 from tinygrad.dtype import AddrSpace, DType, DTypeLike, Invalid, dtypes, strong_dtype, to_dtype
 from tinygrad.errors import ArgumentError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.rand import RandMixin
+from tinygrad.profiling import _METADATA, Metadata
 from tinygrad.uop import AxisType, GroupOp, Ops
 from tinygrad.uop.derived import DerivedProperties
 from tinygrad.uop.infer import broadcast_axes, broadcast_shape, dtype_from_uop
@@ -47,6 +48,7 @@ class _NodeRef(weakref.ref["UOp"]):
 
 
 _interned: dict[tuple[Any, ...], _NodeRef] = {}
+_label = _METADATA.get
 
 
 def _forget(ref: _NodeRef) -> None:
@@ -68,8 +70,8 @@ class UOp(
     """
 
     __slots__ = (
-        "__weakref__", "_axis_", "_bounds", "_device_", "_footprint", "_key", "_ops_below", "_ranges", "_rewrites",
-        "_shape_", "_simplified", "_states", "arg", "dtype", "op", "src", "tag",
+        "__weakref__", "_axis_", "_bounds", "_device_", "_footprint", "_key", "_made_by", "_ops_below", "_ranges",
+        "_rewrites", "_shape_", "_simplified", "_states", "arg", "dtype", "op", "src", "tag",
     )  # fmt: skip
     op: Ops
     dtype: DType
@@ -79,6 +81,8 @@ class UOp(
     # Missing until they are first asked for, like the slots of DerivedProperties.
     _rewrites: dict[int, UOp | None]
     _simplified: UOp
+    # What made the node, for people who look at it; not part of what it is.
+    _made_by: Metadata | tuple[Metadata, ...] | None
 
     def __new__(
         cls, op: Ops, dtype: DType | None = None, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None
@@ -98,6 +102,7 @@ class UOp(
                 return found
         self = object.__new__(cls)
         self.op, self.dtype, self.src, self.arg, self.tag = op, dtype, src, arg, tag
+        self._made_by = _label()
         new = _NodeRef(self, _forget)
         new.key = key
         while True:
@@ -327,6 +332,17 @@ class UOp(
         """Whether this is a Variable with a value."""
         return self.op is Ops.AFTER and self.src[0].is_variable
 
+    # ---- labels
+
+    @property
+    def metadata(self) -> tuple[Metadata, ...] | None:
+        """The methods that made the node, the first one if several made equal nodes; None where that is not known.
+
+        Recorded with TRACEMETA. A CALL of a schedule has the methods of all nodes that its kernel computes.
+        """
+        label = self._made_by
+        return (label,) if isinstance(label, Metadata) else label
+
     # ---- building
 
     def replace(self, **kwargs: Any) -> UOp:
@@ -334,13 +350,16 @@ class UOp(
         extra = kwargs.keys() - {"op", "dtype", "src", "arg", "tag"}
         if extra:
             raise AssertionError(f"replace: unknown fields {sorted(extra)}; a node has op, dtype, src, arg, tag")
-        return UOp(
+        made = UOp(
             kwargs.get("op", self.op),
             kwargs.get("dtype", self.dtype),
             kwargs.get("src", self.src),
             kwargs.get("arg", self.arg),
             kwargs.get("tag", self.tag),
         )
+        if made._made_by is None:
+            made._made_by = self._made_by
+        return made
 
     def rtag(self, tag: Any = True) -> UOp:
         """Return the node with another tag."""
@@ -465,6 +484,34 @@ def _cast_const(value: Any, dtype: DType) -> Any:
 
 
 _broadcast_shape = broadcast_shape
+
+
+class _AllMetadata(MutableMapping[UOp, "tuple[Metadata, ...]"]):
+    """The labels of all live nodes. They are kept on the nodes, so that recording one costs next to nothing."""
+
+    def __getitem__(self, u: UOp) -> tuple[Metadata, ...]:
+        found = u.metadata
+        if found is None:
+            raise KeyError(u)
+        return found
+
+    def __setitem__(self, u: UOp, metadata: tuple[Metadata, ...]) -> None:
+        u._made_by = tuple(metadata)
+
+    def __delitem__(self, u: UOp) -> None:
+        if u._made_by is None:
+            raise KeyError(u)
+        u._made_by = None
+
+    def __iter__(self) -> Iterator[UOp]:
+        nodes = [ref() for ref in list(_interned.values())]
+        return iter([u for u in nodes if u is not None and u._made_by is not None])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+all_metadata = _AllMetadata()
 
 
 Variable: TypeAlias = UOp

@@ -36,7 +36,10 @@ def rebuild(u: UOp, src: tuple[UOp, ...]) -> UOp:
             if dtype_from_uop(u.op, u.src, u.arg) is dtype:
                 dtype = dtype_from_uop(u.op, src, u.arg)
             break
-    return type(u)(u.op, dtype, src, u.arg, u.tag)
+    made = type(u)(u.op, dtype, src, u.arg, u.tag)
+    if made._made_by is None:
+        made._made_by = u._made_by
+    return made
 
 
 def graph_rewrite(
@@ -189,6 +192,8 @@ class _Rewrite:
                 new = replaced[new]
             replaced[n] = new
             replaced.setdefault(new, new)
+            if new._made_by is None:
+                new._made_by = n._made_by
             waiting.discard(n)
             if key is not None:
                 _remember(n, key, new)
@@ -232,6 +237,8 @@ class _Rewrite:
                 pending -= 1
                 new = replaced[new]
             replaced[n] = new
+            if new._made_by is None:
+                new._made_by = n._made_by
             if not self.walk:
                 replaced.setdefault(new, new)
             waiting.discard(n)
