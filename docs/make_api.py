@@ -180,7 +180,7 @@ PAGES: Final = (
         nn.state,
         """
         get_state_dict get_parameters load_state_dict safe_load safe_save safe_load_metadata torch_load zip_extract
-        tar_extract TensorIO accept_filename
+        tar_extract TensorIO accept_filename fs_store fs_load
         """,
         "nn.state.",
     ),

@@ -31,7 +31,14 @@ from tinygrad.buffer import (
 )
 from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.forking import renew_in_child
-from tinygrad.settings import ALLOW_DEVICE_USAGE, CCACHE, DEBUG, DEV
+from tinygrad.profiling import (
+    ProfileDeviceEvent,
+    ProfileGraphEntry,
+    ProfileGraphEvent,
+    ProfileProgramEvent,
+    cpu_events,
+)
+from tinygrad.settings import ALLOW_DEVICE_USAGE, CCACHE, DEBUG, DEV, PROFILE
 from tinygrad.target import Target
 
 if TYPE_CHECKING:
@@ -48,6 +55,10 @@ __all__ = [
     "Device",
     "LRUAllocator",
     "MultiBuffer",
+    "ProfileDeviceEvent",
+    "ProfileGraphEntry",
+    "ProfileGraphEvent",
+    "ProfileProgramEvent",
     "Program",
     "TinyELF",
     "canonicalize_device",
@@ -111,6 +122,8 @@ class _Device:
             if name not in self._opened:
                 device = self.get_class(name)(name)  # type: ignore[call-arg] # a device file's class takes the name
                 self._opened[name] = device
+                if PROFILE.get():
+                    cpu_events.append(ProfileDeviceEvent(name, {"arch": device.arch, "class": type(device).__name__}))
                 if DEBUG.get() >= 1:
                     print(f"opened device {name} in process {os.getpid()}")  # noqa: T201
             return self._opened[name]

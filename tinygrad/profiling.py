@@ -31,8 +31,12 @@ __all__ = [
     "_METADATA",
     "GlobalCounters",
     "Metadata",
+    "ProfileDeviceEvent",
     "ProfileEvent",
+    "ProfileGraphEntry",
+    "ProfileGraphEvent",
     "ProfilePointEvent",
+    "ProfileProgramEvent",
     "ProfileRangeEvent",
     "Profiling",
     "Timing",
@@ -215,6 +219,66 @@ class ProfilePointEvent(ProfileEvent):
     ts: Decimal = dataclasses.field(default_factory=lambda: perf_counter_us())
 
 
+@dataclasses.dataclass(frozen=True)
+class ProfileDeviceEvent(ProfileEvent):
+    """A device was opened.
+
+    Attributes:
+        device: Its name.
+        props: What is known of it, such as ``arch``.
+        ts: When.
+    """
+
+    device: str
+    props: dict[str, Any] = dataclasses.field(default_factory=dict)
+    ts: Decimal = dataclasses.field(default_factory=lambda: perf_counter_us())
+
+
+@dataclasses.dataclass(frozen=True)
+class ProfileProgramEvent(ProfileEvent):
+    """A compiled kernel was loaded.
+
+    Attributes:
+        device: Where.
+        name: Name of its function.
+        lib: What the compiler gave; the same kernel can be disassembled from it.
+        profile_key: Key under which range events refer to it.
+        ts: When.
+    """
+
+    device: str
+    name: str
+    lib: bytes | None = None
+    profile_key: Any = None
+    ts: Decimal = dataclasses.field(default_factory=lambda: perf_counter_us())
+
+
+@dataclasses.dataclass(frozen=True)
+class ProfileGraphEntry:
+    """One launch of a captured graph: it ran from ``sigs[st_id]`` to ``sigs[en_id]`` of its ProfileGraphEvent."""
+
+    device: str
+    name: TracingKey | str
+    st_id: int
+    en_id: int
+    profile_key: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ProfileGraphEvent(ProfileEvent):
+    """One replay of a captured graph.
+
+    Attributes:
+        ents: Its launches in order.
+        deps: For each launch the numbers of those that it had to wait for.
+        sigs: Times, in microseconds.
+    """
+
+    ents: list[ProfileGraphEntry]
+    deps: list[list[int]]
+    sigs: list[Decimal]
+
+
 cpu_events: list[ProfileEvent] = []
 
 
@@ -256,6 +320,13 @@ def chrome_trace(events: list[ProfileEvent]) -> dict[str, Any]:
         elif isinstance(event, ProfilePointEvent):
             label = str(event.arg.get("name", event.name))
             rows.append({"name": label, "ph": "i", "s": "p", "pid": 0, "tid": event.device, "ts": float(event.ts)})
+        elif isinstance(event, ProfileGraphEvent) and event.sigs:
+            start, length = float(min(event.sigs)), float(max(event.sigs) - min(event.sigs))
+            label = f"graph of {len(event.ents)}"
+            rows.append({"name": label, "ph": "X", "pid": 0, "tid": "JIT", "ts": start, "dur": length})
+        elif isinstance(event, (ProfileDeviceEvent, ProfileProgramEvent)):
+            label = f"load {event.name}" if isinstance(event, ProfileProgramEvent) else "open"
+            rows.append({"name": label, "ph": "i", "s": "t", "pid": 0, "tid": event.device, "ts": float(event.ts)})
     tids = {device: number for number, device in enumerate(dict.fromkeys(row["tid"] for row in rows))}
     for row in rows:
         row["tid"] = tids[row["tid"]]

@@ -8,7 +8,7 @@ Why:  laziness: a program is known as a whole before any of it runs, so it can b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tinygrad.backward import fill_gradients
 from tinygrad.boundary import BINARY_OPERATORS, OPERATORS, describe_types, explain_methods
@@ -37,6 +37,7 @@ from tinygrad.live import (
 from tinygrad.mixin.hooks import same_shape
 from tinygrad.name_hints import add_hints
 from tinygrad.placement import PlacementMethods
+from tinygrad.profiling import _METADATA
 from tinygrad.realizing import compute, schedule
 from tinygrad.training_flags import TensorType
 from tinygrad.uop import Ops
@@ -44,8 +45,8 @@ from tinygrad.uop.ops import UOp
 from tinygrad.writing import assign, in_place
 
 __all__ = [
-    "Buffer", "Device", "Ops", "Tensor", "UOp", "Variable", "_from_np_dtype", "_fromnp", "_to_np_dtype", "all_tensors",
-    "dtypes", "is_numpy_ndarray",
+    "_METADATA", "Buffer", "Device", "Ops", "Tensor", "UOp", "Variable", "_from_np_dtype", "_fromnp", "_to_np_dtype",
+    "all_tensors", "cast", "dtypes", "is_numpy_ndarray",
 ]  # fmt: skip
 
 Variable = UOp

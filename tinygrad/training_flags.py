@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TensorType(type):
-    """Gives the class itself the property ``training``."""
+    """Gives the class itself the properties ``training`` and ``_seed``."""
 
     @property
     def training(cls) -> bool:
@@ -31,6 +31,15 @@ class TensorType(type):
     @training.setter
     def training(cls, value: bool) -> None:
         TRAINING.value = int(value)
+
+    @property
+    def _seed(cls) -> int:
+        """The seed of ``manual_seed``, or the start time."""
+        return cls._current_seed()  # type: ignore[attr-defined,no-any-return]  # of Tensor, whose type this is
+
+    @_seed.setter
+    def _seed(cls, seed: int) -> None:
+        cls.manual_seed(seed)  # type: ignore[attr-defined]
 
 
 class NoGrad(contextlib.ContextDecorator):

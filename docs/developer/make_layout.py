@@ -56,7 +56,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "Graph and rewriting: `uop/`",
         "The one data structure, the engine that rewrites it, and the algebra of indices.",
         [
-            "uop/__init__.py", "uop/ops.py", "uop/derived.py", "uop/storage.py", "uop/variables.py", "uop/kernels.py",
+            "uop/__init__.py", "uop/ops.py", "uop/derived.py", "uop/storage.py", "uop/labels.py", "uop/finished.py", "uop/variables.py", "uop/kernels.py",
             "uop/walking.py", "uop/records.py", "uop/infer.py", "uop/alu.py", "uop/upat.py",
             "uop/matcher.py", "uop/matchcode.py", "uop/rewrite.py", "uop/tracing.py", "uop/symbolic.py", "uop/divmod.py",
             "uop/validity.py", "uop/bounds.py", "uop/spec.py", "uop",
@@ -112,7 +112,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "Running schedules, and replaying them.",
         [
             "engine/__init__.py", "engine/realize.py", "engine/launch.py", "engine/report.py", "engine/capturing.py",
-            "engine/jit.py", "engine/arguments.py", "engine/capture.py", "engine/replay.py", "engine/graph.py", "engine",
+            "engine/jit.py", "engine/arguments.py", "engine/capture.py", "engine/replay.py", "engine/graph.py", "engine/graph_events.py", "engine",
         ],
     ),
     ("Layers and training: `nn/`", "On top of Tensor.", ["nn/__init__.py", "nn/optim.py", "nn/state.py", "nn"]),

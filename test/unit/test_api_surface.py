@@ -424,7 +424,7 @@ NAMES = {
     "tinygrad": "Context Device GlobalCounters Tensor TinyJit UOp Variable dtypes fetch function getenv nn",
     "tinygrad.tensor": """
         Buffer Device Ops Tensor UOp Variable _from_np_dtype _fromnp _to_np_dtype _apply_map_to_tensors
-        all_tensors dtypes is_numpy_ndarray
+        _METADATA all_tensors cast dtypes is_numpy_ndarray
     """,
     "tinygrad.dtype": """
         AddrSpace ConstFloat ConstType DType DTypeLike DTYPES_DICT INVERSE_DTYPES_DICT Invalid InvalidType
@@ -435,7 +435,8 @@ NAMES = {
     """,
     "tinygrad.device": """
         Allocator Buffer BufferSpec CompileError Compiled Compiler Device LRUAllocator MultiBuffer TinyELF
-        canonicalize_device enumerate_devices_str
+        ProfileDeviceEvent ProfileGraphEntry ProfileGraphEvent ProfileProgramEvent canonicalize_device
+        enumerate_devices_str
     """,
     "tinygrad.helpers": """
         ALLOW_TF32 BEAM CAPTURING CCACHE CHUNK_SIZE Context ContextVar DEBUG DEV EMULATED_DTYPES FUSE_OPTIM
@@ -454,6 +455,8 @@ NAMES = {
     "tinygrad.uop": "GroupOp Ops",
     "tinygrad.uop.ops": """
         AddrSpace AxisType BottomUpGate CallInfo GroupOp KernelInfo Ops ParamArg PatternMatcher ProgramInfo
+        RewriteTrace TrackedGraphRewrite active_group active_rewrites all_metadata gate_kernel_sink
+        remove_all_tags tracked_ctxs tracked_keys uop_fields
         TrackedPatternMatcher UOp UPat Variable _broadcast_shape broadcast_axes buffers
         consumer_map_from_toposort dtype_from_uop dtypes exec_alu graph_rewrite identity_element
         multirange_str python_alu range_str resolve rewrite_group sint sint_to_uop smax smin srender
@@ -493,7 +496,7 @@ NAMES = {
     "tinygrad.nn.optim": "Adam AdamW LAMB LARS Muon Optimizer OptimizerGroup SGD",
     "tinygrad.nn.state": """
         TensorIO get_parameters get_state_dict load_state_dict safe_load safe_load_metadata safe_save
-        torch_load
+        torch_load fs_load fs_store
     """,
 }
 

@@ -7,15 +7,15 @@ Why:  everything that depends on the kernel alone is worked out here once, so th
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from tinygrad.device import Buffer, Device, TinyELF
-from tinygrad.dtype import AddrSpace
+from tinygrad.device import Buffer, Device
+from tinygrad.profiling import ProfileProgramEvent, cpu_events
 from tinygrad.renderer import Estimates
-from tinygrad.uop import Ops
+from tinygrad.settings import PROFILE
+from tinygrad.uop.finished import elf_of, signature_of
 from tinygrad.uop.ops import ProgramInfo, UOp, sym_infer
 
 
@@ -39,25 +39,6 @@ class Launch(Protocol):
 _runtimes: dict[tuple[str, UOp], Any] = {}
 
 
-def _parts(program: UOp) -> dict[Ops, UOp]:
-    return {u.op: u for u in program.src}
-
-
-def signature_of(program: UOp) -> list[tuple[str, int, Any, tuple[int, ...]]]:
-    """Return (name, slot, dtype, shape) of the buffers of a PROGRAM, then of its variables."""
-    linear = _parts(program).get(Ops.LINEAR)
-    if linear is None:
-        return []  # a program that came as source or binary: its arguments are not checked
-    info: ProgramInfo = program.arg
-    params = {u.arg.slot: u for u in linear.src if u.op is Ops.PARAM and u.arg.addrspace is not AddrSpace.ALU}
-    if any(slot not in params for slot in info.globals):
-        return []
-    buffers = [(f"data{slot}", slot, params[slot].dtype, params[slot].arg.shape or (1,)) for slot in info.globals]
-    # The variables of a linear program have concrete dtypes, those of ProgramInfo may be the user's.
-    concrete = {u.arg.name: u.dtype for u in linear.src if u.op is Ops.PARAM and u.arg.addrspace is AddrSpace.ALU}
-    return [*buffers, *((v.expr, -1, concrete.get(v.expr, v.dtype), ()) for v in info.vars)]
-
-
 def get_runtime(device: str, program: UOp, cache: bool = True) -> Any:
     """Return the loaded program of a PROGRAM on a device.
 
@@ -73,15 +54,10 @@ def get_runtime(device: str, program: UOp, cache: bool = True) -> Any:
     loaded = _runtimes.get(key) if cache else None
     if loaded is not None:
         return loaded
-    binary = _parts(program).get(Ops.BINARY)
-    if binary is None:
-        raise RuntimeError(
-            f"get_runtime: the program {program.arg.name} has no BINARY; compile it with to_program first"
-        )
-    info: ProgramInfo = program.arg
-    digest = hashlib.sha256(binary.arg).digest()
-    elf = TinyELF(binary.arg, info.function_name, info.target, signature_of(program), digest)
+    elf = elf_of(program)
     loaded = Device[device].runtime(elf)
+    if PROFILE.get():
+        cpu_events.append(ProfileProgramEvent(device, elf.name, elf.lib, elf.profile_key))
     return _runtimes.setdefault(key, loaded) if cache else loaded
 
 
@@ -106,6 +82,11 @@ class KernelLaunch:
         estimates = info.estimates if isinstance(info.estimates, Estimates) else Estimates()
         self.estimates = estimates
         self.fixed_work = _fixed_work(estimates)
+
+    @property
+    def profile_key(self) -> bytes | None:
+        """The key under which profiles show the program."""
+        return elf_of(self.program).profile_key
 
     def launch(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int], wait: bool = False) -> float | None:
         """Run the kernel."""

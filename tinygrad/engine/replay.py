@@ -17,6 +17,7 @@ from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
 from tinygrad.engine.arguments import Arguments, InputInfo, JitError, Name, map_structure
 from tinygrad.engine.graph import GraphException, GraphRunner, NativeGraph, graph_class
+from tinygrad.engine.graph_events import graph_event
 from tinygrad.engine.launch import Launch
 from tinygrad.engine.realize import call_buffers, get_call_outs_ins, launches_of
 from tinygrad.engine.repeat import NOT_REPEATED, Repeat
@@ -25,6 +26,7 @@ from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.errors import ShapeError, error_text
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
+from tinygrad.profiling import ProfileRangeEvent, cpu_events
 from tinygrad.settings import DEBUG, GRAPH
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -171,16 +173,19 @@ class CapturedJit:
                 GlobalCounters.global_ops += step.graph.work[0]
                 GlobalCounters.global_mem += step.graph.work[1]
                 continue
+            events: list[ProfileRangeEvent] = []
             for call, launch in zip(step.calls, step.launches, strict=True):
                 arguments = call_buffers(call, input_uops)
                 if reported:
-                    run_reported(call, launch, arguments, var_vals, jit=True)
+                    run_reported(call, launch, arguments, var_vals, jit=True, events=events)
                 else:
                     launch.launch(arguments, var_vals)
                 work = launch.work(arguments, var_vals)
                 GlobalCounters.kernel_count += 1
                 GlobalCounters.global_ops += work[0]
                 GlobalCounters.global_mem += work[1]
+            if events and step.graph is not None:
+                cpu_events.append(graph_event(step.calls, events, input_uops))
 
     def _make_steps(self, input_uops: Sequence[UOp]) -> list[_Step]:
         """Group neighbouring calls into device graphs."""

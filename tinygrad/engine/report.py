@@ -32,9 +32,14 @@ def wants_report() -> bool:
 
 
 def run_reported(
-    call: UOp, launch: Launch, buffers: Sequence[Buffer], var_vals: Mapping[str, int], jit: bool = False
+    call: UOp,
+    launch: Launch,
+    buffers: Sequence[Buffer],
+    var_vals: Mapping[str, int],
+    jit: bool = False,
+    events: list[ProfileRangeEvent] | None = None,
 ) -> float:
-    """Run one call and say so; returns seconds."""
+    """Run one call and say so; returns seconds. With PROFILE, its event is added to ``events`` too."""
     check = prepare_check(call, launch, buffers, var_vals) if VALIDATE_WITH_CPU.get() else None
     begin = perf_counter_us()
     start = time.perf_counter()
@@ -42,7 +47,11 @@ def run_reported(
     if seconds is None:
         seconds = time.perf_counter() - start
     if PROFILE.get():
-        cpu_events.append(ProfileRangeEvent(launch.device, launch.name, begin, perf_counter_us()))
+        key = launch.profile_key if isinstance(launch, KernelLaunch) else None
+        event = ProfileRangeEvent(launch.device, launch.name, begin, perf_counter_us(), key)
+        cpu_events.append(event)
+        if events is not None:
+            events.append(event)
     GlobalCounters.time_sum_s += seconds
     if DEBUG.get() >= 2:
         print(kernel_line(launch, buffers, launch.work(buffers, var_vals), seconds, jit, call.metadata or ()))  # noqa: T201

@@ -242,21 +242,21 @@ class PoolMixin(IndexMixin):
             align_corners: With ``linear``: the first and last samples coincide with those of the input.
 
         Raises:
-            ShapeError: More sizes than dims, or a size is not positive.
+            ShapeError: ``size`` is no tuple or list, has more sizes than dims, or one that is not positive.
             AssertionError: Another mode, or ``align_corners`` without ``linear``.
 
         Example:
             >>> Tensor([[[0.0, 1.0]]]).interpolate((4,)).tolist()
             [[[0.0, 0.25, 0.75, 1.0]]]
         """
-        sizes = tuple(size)
+        sizes = tuple(size) if isinstance(size, (tuple, list)) else ()
         if not 0 < len(sizes) <= self.ndim or any(n <= 0 for n in sizes):
             raise CompositeShapeError(
                 error_text(
                     "interpolate",
-                    f"size {sizes} for {self.ndim} dims",
+                    f"size {size} for {self.ndim} dims",
                     {"input": self},
-                    rule="1 to ndim positive sizes",
+                    rule="a tuple of 1 to ndim positive sizes",
                 )
             )
         if mode not in {"linear", "nearest", "nearest-exact"} or (align_corners and mode != "linear"):

@@ -151,6 +151,11 @@ class RandMixin(OpMixin):
         global _generator
         _generator = _Generator(seed)
 
+    @staticmethod
+    def _current_seed() -> int:
+        """Return the seed of the running generator."""
+        return _generator.seed
+
     @classmethod
     def random_bits(cls, key: Self, counter: Self, num: int) -> Self:
         """Return ``num`` uint32 words for an explicit key and counter.

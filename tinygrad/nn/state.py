@@ -27,12 +27,14 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.errors import shown
 from tinygrad.helpers import DEBUG, prod, tqdm
 from tinygrad.nn.archives import TensorIO, accept_filename, tar_extract, zip_extract
+from tinygrad.nn.content_store import fs_load, fs_store
 from tinygrad.nn.torch_file import torch_load
 from tinygrad.tensor import Tensor
 
 __all__ = [
-    "TensorIO", "accept_filename", "get_parameters", "get_state_dict", "inverse_safe_dtypes", "load_state_dict",
-    "safe_dtypes", "safe_load", "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "zip_extract",
+    "TensorIO", "accept_filename", "fs_load", "fs_store", "get_parameters", "get_state_dict", "inverse_safe_dtypes",
+    "load_state_dict", "safe_dtypes", "safe_load", "safe_load_metadata", "safe_save", "tar_extract", "torch_load",
+    "zip_extract",
 ]  # fmt: skip
 
 safe_dtypes: Final[dict[str, DType]] = {

@@ -17,6 +17,7 @@ from tinygrad.uop.records import CallInfo
 from tinygrad.uop.sint import sint, sint_to_uop
 
 if TYPE_CHECKING:
+    from tinygrad.device import TinyELF
     from tinygrad.uop.ops import UOp
 
 # The arg of an END whose loops the optimiser may treat as a kernel of its own.
@@ -123,6 +124,21 @@ class KernelMethods(Hooks):
         """Return the combination of this value over kernel ranges."""
         u = self._uop
         return graph.UOp(Ops.REDUCE, u.dtype, (u, *ranges), (arg, ())) if ranges else u
+
+    def to_elf(self) -> TinyELF:
+        """Return a finished PROGRAM with all that a device needs to load it.
+
+        The signature is empty if the PROGRAM came from the disk cache, which keeps no instructions.
+
+        Raises:
+            RuntimeError: This is no PROGRAM, or one that has not been compiled.
+        """
+        from tinygrad.uop.finished import elf_of
+
+        u = self._uop
+        if u.op is not Ops.PROGRAM:
+            raise RuntimeError(f"to_elf: {u.op} is no PROGRAM")
+        return elf_of(u)
 
     def gettuple(self, i: int) -> UOp:
         """Return result ``i`` of a FUNCTION or TUPLE."""

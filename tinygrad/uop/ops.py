@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tinygrad.dtype import AddrSpace, DType, DTypeLike, Invalid, dtypes, strong_dtype, to_dtype
@@ -21,6 +21,7 @@ from tinygrad.uop.derived import DerivedProperties
 from tinygrad.uop.infer import broadcast_axes, broadcast_shape, dtype_from_uop
 from tinygrad.uop.integer import IntegerMethods
 from tinygrad.uop.kernels import KernelMethods, effect_of
+from tinygrad.uop.labels import AllMetadata, LabelMethods
 from tinygrad.uop.records import CallInfo, KernelInfo, ParamArg, Placement, ProgramInfo
 from tinygrad.uop.sharding import ShardMethods
 from tinygrad.uop.sint import (
@@ -37,7 +38,7 @@ from tinygrad.uop.sint import (
 )
 from tinygrad.uop.storage import StorageMethods, buffers
 from tinygrad.uop.variables import VariableMethods
-from tinygrad.uop.walking import WalkMethods, consumer_map_from_toposort
+from tinygrad.uop.walking import WalkMethods, consumer_map_from_toposort, gate_kernel_sink
 
 
 class _NodeRef(weakref.ref["UOp"]):
@@ -62,7 +63,7 @@ MovementArg: TypeAlias = tuple[Any, ...]
 
 class UOp(
     DerivedProperties, KernelMethods, StorageMethods, ShardMethods, VariableMethods, WalkMethods, IntegerMethods,
-    RandMixin,
+    LabelMethods, RandMixin,
 ):  # fmt: skip
     """A node: ``op`` applied to ``src`` with the parameter ``arg``, giving a value of type ``dtype``.
 
@@ -279,20 +280,6 @@ class UOp(
         shape = self._shape
         return made if not shape else made._mop(Ops.EXPAND, shape)
 
-    def contiguous(self, **kwargs: Any) -> UOp:
-        """Return a node whose value gets storage of its own."""
-        if self.op is Ops.CONTIGUOUS or self.device is None or self.has_buffer_identity():
-            return self
-        return UOp(Ops.CONTIGUOUS, self.dtype, (self,))
-
-    def contiguous_backward(self) -> UOp:
-        """Return the same value; its gradient gets storage of its own."""
-        return UOp(Ops.CONTIGUOUS_BACKWARD, self.dtype, (self,))
-
-    def detach(self) -> UOp:
-        """Return the same value, cut off from gradients."""
-        return UOp(Ops.DETACH, self.dtype, (self,))
-
     def __getitem__(self, idx: Any) -> UOp:
         items = idx if isinstance(idx, tuple) else (idx,)
         kernel_side = self.base.op in (Ops.PARAM, Ops.BUFFER, Ops.AFTER) and self.device is None
@@ -331,17 +318,6 @@ class UOp(
     def is_bound_var(self) -> bool:
         """Whether this is a Variable with a value."""
         return self.op is Ops.AFTER and self.src[0].is_variable
-
-    # ---- labels
-
-    @property
-    def metadata(self) -> tuple[Metadata, ...] | None:
-        """The methods that made the node, the first one if several made equal nodes; None where that is not known.
-
-        Recorded with TRACEMETA. A CALL of a schedule has the methods of all nodes that its kernel computes.
-        """
-        label = self._made_by
-        return (label,) if isinstance(label, Metadata) else label
 
     # ---- building
 
@@ -486,32 +462,7 @@ def _cast_const(value: Any, dtype: DType) -> Any:
 _broadcast_shape = broadcast_shape
 
 
-class _AllMetadata(MutableMapping[UOp, "tuple[Metadata, ...]"]):
-    """The labels of all live nodes. They are kept on the nodes, so that recording one costs next to nothing."""
-
-    def __getitem__(self, u: UOp) -> tuple[Metadata, ...]:
-        found = u.metadata
-        if found is None:
-            raise KeyError(u)
-        return found
-
-    def __setitem__(self, u: UOp, metadata: tuple[Metadata, ...]) -> None:
-        u._made_by = tuple(metadata)
-
-    def __delitem__(self, u: UOp) -> None:
-        if u._made_by is None:
-            raise KeyError(u)
-        u._made_by = None
-
-    def __iter__(self) -> Iterator[UOp]:
-        nodes = [ref() for ref in list(_interned.values())]
-        return iter([u for u in nodes if u is not None and u._made_by is not None])
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-all_metadata = _AllMetadata()
+all_metadata = AllMetadata(lambda: (u for ref in list(_interned.values()) if (u := ref()) is not None))
 
 
 Variable: TypeAlias = UOp
@@ -520,12 +471,28 @@ from tinygrad.uop.alu import exec_alu, identity_element, python_alu  # noqa: E40
 from tinygrad.uop.matcher import PatternMatcher, TrackedPatternMatcher  # noqa: E402
 from tinygrad.uop.render import multirange_str, range_str  # noqa: E402
 from tinygrad.uop.rewrite import BottomUpGate, graph_rewrite, rewrite_group  # noqa: E402
+from tinygrad.uop.tracing import (  # noqa: E402
+    RewriteTrace,
+    TrackedGraphRewrite,
+    active_group,
+    active_rewrites,
+    tracked_ctxs,
+    tracked_keys,
+    uop_fields,
+)
 from tinygrad.uop.upat import UPat  # noqa: E402
+
+remove_all_tags = PatternMatcher([
+    # x with a tag = x without it
+    (UPat(GroupOp.All, name="x"), lambda x: None if x.tag is None else x.replace(tag=None)),
+])
 
 __all__ = [
     "AddrSpace", "AxisType", "BottomUpGate", "CallInfo", "GroupOp", "Invalid", "KernelInfo", "Ops", "ParamArg",
-    "PatternMatcher", "Placement", "ProgramInfo", "ShapeError", "TrackedPatternMatcher", "UOp", "UPat", "Variable",
-    "broadcast_axes", "buffers", "consumer_map_from_toposort", "dtypes", "exec_alu", "graph_rewrite",
-    "identity_element", "multirange_str", "python_alu", "range_str", "resolve", "rewrite_group", "sint",
-    "sint_simplify", "sint_to_uop", "smax", "smin", "srender", "ssimplify", "sym_infer", "to_max_shape",
+    "PatternMatcher", "Placement", "ProgramInfo", "RewriteTrace", "ShapeError", "TrackedGraphRewrite",
+    "TrackedPatternMatcher", "UOp", "UPat", "Variable", "active_group", "active_rewrites", "all_metadata",
+    "broadcast_axes", "buffers", "consumer_map_from_toposort", "dtypes", "exec_alu", "gate_kernel_sink",
+    "graph_rewrite", "identity_element", "multirange_str", "python_alu", "range_str", "remove_all_tags", "resolve",
+    "rewrite_group", "sint", "sint_simplify", "sint_to_uop", "smax", "smin", "srender", "ssimplify", "sym_infer",
+    "to_max_shape", "tracked_ctxs", "tracked_keys", "uop_fields",
 ]  # fmt: skip

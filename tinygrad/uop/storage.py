@@ -191,5 +191,22 @@ class StorageMethods(Hooks):
             raise RuntimeError(f"copy to {device}: weak dtype {u.dtype} has no storage; cast to a concrete dtype")
         return graph.UOp(Ops.COPY, u.dtype, (u,), device)
 
+    def contiguous(self, **kwargs: Any) -> UOp:
+        """Return a node whose value gets storage of its own."""
+        u = self._uop
+        if u.op is Ops.CONTIGUOUS or u.device is None or u.has_buffer_identity():
+            return u
+        return graph.UOp(Ops.CONTIGUOUS, u.dtype, (u,))
+
+    def contiguous_backward(self) -> UOp:
+        """Return the same value; its gradient gets storage of its own."""
+        u = self._uop
+        return graph.UOp(Ops.CONTIGUOUS_BACKWARD, u.dtype, (u,))
+
+    def detach(self) -> UOp:
+        """Return the same value, cut off from gradients."""
+        u = self._uop
+        return graph.UOp(Ops.DETACH, u.dtype, (u,))
+
 
 from tinygrad.uop import ops as graph  # noqa: E402  in a circle: only methods use it, once they run

@@ -12,6 +12,7 @@ import functools
 import itertools
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -66,6 +67,20 @@ tracked_keys: list[TracingKey] = []
 tracked_ctxs: list[list[TrackedGraphRewrite]] = []
 uop_fields: dict[int, tuple[Any, ...]] = {}
 _group_numbers = itertools.count(1)
+_numbers: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
+_next_number = itertools.count()
+
+
+def trace_number(u: UOp) -> int:
+    """Return the number of a node in traces. (op, dtype, numbers of the sources, arg, tag) are put in ``uop_fields``.
+
+    The sources get their numbers first, so a trace that is read from front to back knows all that a node refers to.
+    """
+    if u not in _numbers:
+        for node in u.toposort(gate=lambda x: x not in _numbers):
+            number = _numbers[node] = next(_next_number)
+            uop_fields[number] = (node.op, node.dtype, tuple(_numbers[s] for s in node.src), node.arg, node.tag)
+    return _numbers[u]
 
 
 class _Active(threading.local):

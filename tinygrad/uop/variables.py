@@ -15,7 +15,7 @@ from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.mixin.hooks import Hooks
 from tinygrad.uop import Ops
 from tinygrad.uop.records import ParamArg
-from tinygrad.uop.sint import bound_value, size_text, sym_infer
+from tinygrad.uop.sint import bound_value, sint, size_text, ssimplify, sym_infer
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -155,6 +155,19 @@ class VariableMethods(Hooks):
         if u._shape == () and u.device is None and dtypes.is_int(u.dtype):
             return size_text(u)
         return f"a node {u.op.name} of shape {shown(u._shape)} and dtype {u.dtype.full_name}"
+
+    @property
+    def as_shape(self) -> tuple[sint, ...]:
+        """The shape that a node of sizes stands for, such as ``UOp.const((2, 3))``: ints where they are known.
+
+        Raises:
+            RuntimeError: This is neither a STACK of numbers nor a number.
+        """
+        u = self._uop
+        sizes = u.src if u.op is Ops.STACK else (u,)
+        if any(s._shape != () or not dtypes.is_int(s.dtype) for s in sizes):
+            raise RuntimeError(f"as_shape: {u.op} of dtype {u.dtype} is no list of sizes")
+        return tuple(ssimplify(s) for s in sizes)
 
     def sym_infer(self, var_vals: dict[str, int]) -> int:
         """Evaluate with the given values of Variables."""

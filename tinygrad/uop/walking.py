@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.mixin.hooks import Hooks
 from tinygrad.uop import Ops
+from tinygrad.uop.records import KernelInfo
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -79,3 +80,8 @@ def consumer_map_from_toposort(nodes: Iterable[UOp]) -> dict[UOp, dict[UOp, None
         for s in u.src:
             found.setdefault(s, {})[u] = None
     return found
+
+
+def gate_kernel_sink(u: UOp) -> bool:
+    """Return False for the root of a kernel: as the gate of ``toposort``, it leaves the bodies of kernels out."""
+    return not (u.op is Ops.SINK and isinstance(u.arg, KernelInfo))
