@@ -48,15 +48,16 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
     Args:
         function: A public function or method.
         name: What users call it; its own name if None.
-        labels: False for calls that run code of the user, whose own calls give the labels.
+        labels: False for calls that run code of the user, whose own calls give the labels, and for what every call
+            goes through.
     """
     called = (name or function.__name__).strip("_")
-    label, traced = Metadata(called), TRACEMETA.get if labels else _never
+    label, traced = Metadata(called) if labels else None, TRACEMETA.get
     current, enter, leave = _METADATA.get, _METADATA.set, _METADATA.reset
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        token = enter(label) if current() is None and traced() else None
+        token = enter(label) if label is not None and current() is None and traced() else None
         try:
             return function(*args, **kwargs)
         except Exception as error:  # whatever went wrong, it goes on from here
@@ -72,7 +73,7 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
 
     @functools.wraps(function)
     def operator(self: Any, x: Any) -> Any:  # the same for the arguments that operators have, which is faster
-        token = enter(label) if current() is None and traced() else None
+        token = enter(label) if label is not None and current() is None and traced() else None
         try:
             return function(self, x)
         except Exception as error:
@@ -87,10 +88,6 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
     code = getattr(function, "__code__", None)
     is_operator = code is not None and code.co_argcount == 2 and function.__name__ in OPERATORS
     return typing.cast("_F", operator if is_operator else call)
-
-
-def _never() -> int:
-    return 0
 
 
 def explain_methods(cls: type, names: Iterable[str], labels: bool = True) -> None:
