@@ -43,11 +43,19 @@ _REDUCE = {"sum": Ops.ADD, "product": Ops.MUL, "max": Ops.MAX}
 
 def _scan(x: UOp, op: str) -> UOp:
     """Scan the last axis of a node, in the dtype that it has; ``op`` is a key of ``JOIN``."""
+    if not isinstance(x.shape[-1], int):
+        return _scan(_filled_up(x, op), op).shrink_to(x.shape)
     if op == "sum":
         return composite(lambda a: _scanned(a, op), (x,), SumScanGradient(), "cumsum")
     if op == "max" or not _has_kernel(x):
         return _scanned(x, op)
     return composite(lambda a: _scanned(a, op), (x,), ScanGradient(op), op)
+
+
+def _filled_up(x: UOp, op: str) -> UOp:
+    """Return a node whose last axis has a symbolic size with that size's maximum, filled with the neutral value."""
+    missing = x.max_shape[-1] - x.shape[-1]
+    return x.pad((*((0, 0),) * (x.ndim - 1), (0, missing)), value=neutral(op, x.dtype))
 
 
 def _has_kernel(x: UOp) -> bool:
@@ -151,6 +159,8 @@ class ScanGradient:
 def _largest_so_far(x: UOp) -> UOp:
     """Return the int32 index of the first occurrence of the largest element so far along the last axis."""
     n = x.shape[-1]
+    if not isinstance(n, int):
+        return _largest_so_far(_filled_up(x, "max")).shrink_to(x.shape)
     if _has_kernel(x) and prod(x.max_shape[:-1]) >= MIN_ROWS:
         return _kernel_result(x.reshape((-1, n)), dtypes.int32, LargestKernel()).reshape(x.shape)
     best = _scan(x, "max")
