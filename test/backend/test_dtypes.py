@@ -685,3 +685,22 @@ def test_literals_widen() -> None:
     assert Tensor.full((2,), 2**40).tolist() == [2**40] * 2
     assert (Tensor(1, dtype=dtypes.uint32) << 31).item() == 2**31
     assert (tensor_of([1], dtypes.uint32) << 31).tolist() == [2**31]
+
+
+@pytest.mark.parametrize("target", [*dtypes.floats, *dtypes.ints, dtypes.bool], ids=str)
+@pytest.mark.parametrize("source", dtypes.floats, ids=str)
+def test_constants_hold_what_storage_holds(source: DType, target: DType) -> None:
+    one = Tensor([1.0], dtype=dtypes.float64).realize()
+    for value in (0.1, -2.7, 100.3, 2049.0, 1e-8, 0.0, -0.0):
+        if value < 0 and dtypes.is_unsigned(target):
+            continue
+        constant = Tensor(value, dtype=source).cast(target)
+        stored = Tensor([value], dtype=source).realize().cast(target).realize()
+        expected = stored.cast(dtypes.float64).numpy()
+        np.testing.assert_array_equal((one * constant.cast(dtypes.float64)).numpy(), expected)
+        np.testing.assert_array_equal(constant.cast(dtypes.float64).item(), expected[0])
+        # Operations on constants are folded: they round like those on stored values.
+        third = Tensor([3], dtype=target).realize()
+        folded = (constant * Tensor(3, dtype=target)).cast(dtypes.float64)
+        if target != dtypes.bool:
+            np.testing.assert_array_equal(folded.item(), (stored * third).cast(dtypes.float64).item())

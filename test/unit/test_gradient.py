@@ -303,3 +303,16 @@ def test_gradient_of_rows_read_one_by_one() -> None:
     np.testing.assert_allclose(grad.numpy(), expected)
     overlapping = sum((x[i : i + 2].sum() for i in range(6)), Tensor(0.0)).gradient(x)[0]
     assert overlapping.numpy()[:, 0].tolist() == [1, 2, 2, 2, 2, 2, 1, 0]
+
+
+@pytest.mark.parametrize("exponent", [-3, -2, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5, 3, 1.3, -1.3, 20])
+def test_powers_where_steps_would_be_zero_times_infinity(exponent: float) -> None:
+    values = np.array([0.0, -0.0, 1e-3, 1.0, 2.5, math.inf, math.nan], np.float32)
+    ours, theirs = Tensor(values), torch.tensor(values, requires_grad=True)
+    (expected,) = torch.autograd.grad((theirs**exponent).sum(), theirs)
+    np.testing.assert_allclose((ours**exponent).sum().gradient(ours)[0].numpy(), expected.numpy(), rtol=1e-5)
+    finite, plain = Tensor(values[2:5]), torch.tensor(values[2:5], dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad((plain**exponent).sum(), plain, create_graph=True)
+    (second,) = torch.autograd.grad((first * first).sum(), plain) if exponent not in {0, 1} else (torch.zeros(3),)
+    got = ((finite**exponent).sum().gradient(finite)[0] ** 2).sum().gradient(finite)[0]
+    np.testing.assert_allclose(got.numpy(), second.numpy(), rtol=1e-4, atol=1e-38)

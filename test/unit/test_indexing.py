@@ -315,3 +315,21 @@ def test_masked_select_of_a_range() -> None:
     x = Tensor.arange(500_000)
     picked = x.masked_select(x % 3 == 0).numpy()
     np.testing.assert_array_equal(picked, np.arange(0, 500_000, 3))
+
+
+def test_masks_and_indices_made_of_what_is_written() -> None:
+    data = np.array([[3.0, 1.0, 4.0], [1.0, -5.0, 9.0]], np.float32)
+
+    def write(x: Any) -> None:
+        x[x > 2] *= 3
+        x[x < 2] = x[x < 2] + 1
+        x[x[:, 0] > 5] -= 1
+        mask = x > 10
+        x[mask] += x[mask]
+        x[x > 1000] += 1  # selects nothing
+
+    x = Tensor(data).clone().realize()
+    write(x)
+    expected = data.copy()
+    write(expected)
+    np.testing.assert_array_equal(x.numpy(), expected)

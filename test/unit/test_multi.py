@@ -586,3 +586,16 @@ def test_a_result_that_turns_out_constant_is_where_it_was_wanted(axis: int | Non
     x, y = Tensor(values(4, 6)).shard(TWO, axis), Tensor(values(4, 6)).shard(TWO, axis)
     gradient = first(x, y).sum().gradient(y)[0].realize()
     assert gradient.tolist() == [[1.0] * 6] * 4
+
+
+@pytest.mark.parametrize("devices", [TWO, ("CPU", "CPU:1", "CPU:2")], ids=len)
+@pytest.mark.parametrize("size", [66, 96, 288, 6000])
+def test_scans_along_the_split_axis(devices: tuple[str, ...], size: int) -> None:
+    values = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    x = Tensor(values).shard(devices, 0).realize()
+    np.testing.assert_allclose(x.cumsum().numpy(), values.astype(np.float64).cumsum(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(x.cummax()[0].numpy(), np.maximum.accumulate(values))
+    lse = np.logaddexp.accumulate(values.astype(np.float64))
+    np.testing.assert_allclose(x.logcumsumexp().numpy(), lse, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(x.masked_select(x > 0).numpy(), values[values > 0])
+    np.testing.assert_array_equal((x > 1).nonzero().numpy(), np.argwhere(values > 1))

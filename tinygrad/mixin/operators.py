@@ -217,12 +217,18 @@ class OperatorMixin(PythonOperators, CreationMixin):
         whole = float(exponent).is_integer()
         if whole and (abs(exponent) <= _MAX_CHAIN or not dtypes.is_float(self.dtype)):
             power = self._repeated_product(int(abs(exponent)))
-            return power.reciprocal() if exponent < 0 else power
-        if float(2 * exponent).is_integer() and abs(exponent) < _MAX_CHAIN:
+        elif float(2 * exponent).is_integer() and abs(exponent) < _MAX_CHAIN:
             # n + 1/2: exact products and one square root.
             power = self._repeated_product(int(abs(exponent) - 0.5)) * self.sqrt() if abs(exponent) > 1 else self.sqrt()
-            return power.reciprocal() if exponent < 0 else power
-        return self.alu(Ops.POW, self.ufix(exponent).cast(self.dtype))
+        else:
+            return self.alu(Ops.POW, self.ufix(exponent).cast(self.dtype))
+        # The gradients of the steps are 0 * inf at 0 and at infinity, where that of the whole is not.
+        if exponent < 0:
+            inverse = power.reciprocal()
+            return inverse._with_gradient(self, exponent * inverse * self.reciprocal())
+        if not whole and exponent > 1:
+            return power._with_gradient(self, exponent * self._pow_const(exponent - 1))
+        return power
 
     def _repeated_product(self, exponent: int) -> Self:
         """Return the integer power by squaring."""

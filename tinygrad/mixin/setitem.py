@@ -66,7 +66,7 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
         return
     if 0 in shape:
         return
-    _refuse_other_uses(x, v, value, *_items(indices))
+    _refuse_other_uses(x, v, value, *_items(indices), *(array for _, array in found.arrays))
     _give_storage(x)
     if found.arrays:
         _write_positions(x, flat_positions(x, found, shape), value.uop)

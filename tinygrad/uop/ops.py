@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from tinygrad.dtype import AddrSpace, DType, DTypeLike, Invalid, dtypes, strong_dtype, to_dtype
+from tinygrad.dtype import AddrSpace, DType, DTypeLike, Invalid, dtypes, strong_dtype, to_dtype, truncate
 from tinygrad.errors import ArgumentError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.rand import RandMixin
 from tinygrad.profiling import _METADATA, Metadata
@@ -231,7 +231,7 @@ class UOp(
         if self.dtype is dtype:
             return self
         if self.op is Ops.CONST:
-            return UOp(Ops.CONST, dtype, (), _cast_const(self.arg, dtype))
+            return UOp(Ops.CONST, dtype, (), _held(_held(self.arg, self.dtype), dtype))
         return UOp(Ops.CAST, dtype, (self,), dtype)
 
     def bitcast(self, dtype: DType | str) -> UOp:
@@ -264,7 +264,9 @@ class UOp(
         if isinstance(value, tuple):
             return UOp.stack(*(UOp.const(v, dtype) for v in value))
         value = _py_const(value)
-        return UOp(Ops.CONST, dtypes.from_py(value) if dtype is None else dtype, (), value)
+        return UOp(Ops.CONST, dtypes.from_py(value), (), value) if dtype is None else UOp(
+            Ops.CONST, dtype, (), _held(value, dtype)
+        )
 
     @staticmethod
     def cconst(value: Any, dtype: DType | str) -> UOp:
@@ -449,14 +451,9 @@ def _py_const(value: Any) -> Any:
     return value.item() if hasattr(value, "item") and not isinstance(value, UOp) else value
 
 
-def _cast_const(value: Any, dtype: DType) -> Any:
-    from tinygrad.dtype import float_to_int
-
-    if value is Invalid:
-        return value
-    if isinstance(value, float) and dtypes.is_int(dtype) and dtype not in dtypes.weaks:
-        return float_to_int(value, dtype)
-    return value
+def _held(value: Any, dtype: DType) -> Any:
+    """Return the number that ``dtype`` holds for a constant: what storage of this dtype would give back."""
+    return value if value is Invalid or dtype is dtypes.void else truncate[dtype](value)
 
 
 _broadcast_shape = broadcast_shape
