@@ -102,11 +102,16 @@ def program_info(linear: list[UOp], info: KernelInfo, renderer: Renderer) -> Pro
     )
 
 
+def _size_text(size: UOp) -> str:
+    # How long a loop is that was cut differs from iteration to iteration of the one around it.
+    return str(size.vmax) if size.op is Ops.CONST or size.op_in_backward_slice_with_self(Ops.RANGE) else size.render()
+
+
 def kernel_name(sink: UOp) -> str:
     """Return a name made of the kind of kernel and the sizes of its loops: ``r_64_32`` reduces, ``E_1024`` does not."""
     ranges = sorted((u for u in sink.toposort() if u.op is Ops.RANGE), key=lambda r: r.arg[:-1])
     kind = "r" if any(u.op is Ops.REDUCE for u in sink.toposort()) else "E"
-    sizes = [str(r.src[0].arg) if r.src[0].op is Ops.CONST else r.src[0].render() for r in ranges]
+    sizes = [_size_text(r.src[0]) for r in ranges]
     return "_".join([kind, *sizes]) if sizes else f"{kind}_1"
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 Sizes = tuple[Any, ...]
 
+IDLE_TAPS = 0.08  # share of taps outside of the input, along one dim, from which on they are left out
+
 
 @dataclass(frozen=True)
 class ConvSpec:
@@ -56,9 +58,36 @@ class ConvSpec:
         return replace(self, stride=(1,) * self.dims)
 
 
-def _windows(x: UOp, kernel: Sizes, spec: ConvSpec) -> UOp:
-    """Return x (N, C, *spatial) padded and cut into windows (N, C, *out, *kernel)."""
-    padded = x.pad(((0, 0), (0, 0), *spec.padding))
+def _has_idle_taps(size: Any, k: Any, dilation: int, padding: Pair) -> bool:
+    """Whether so many taps along one dim lie outside of the input that leaving them out pays."""
+    before, after = padding
+    if not all(isinstance(n, int) for n in (size, k, before, after)) or min(before, after) < 0:
+        return False
+    taps = k * max(1, size + before + after - dilation * (k - 1))
+    used = sum(
+        max(0, min(size, size + after - dilation * (k - 1 - t)) - max(0, dilation * t - before)) for t in range(k)
+    )
+    return bool(used < (1 - IDLE_TAPS) * taps)
+
+
+def _padded(x: UOp, kernel: Sizes, spec: ConvSpec) -> UOp:
+    """Return x with its zeros around; those that only idle taps read are a padding of their own, outside of the others.
+
+    The loop over such taps is cut to those inside, so that these zeros are never in memory (``opt/trim.py``). Along the
+    last dim, iterations are lanes or copies, which have all taps in common.
+    """
+    outside = [
+        padding if n + 1 < spec.dims and spec.stride[n] == 1 and _has_idle_taps(size, k, dilation, padding) else (0, 0)
+        for n, (size, k, dilation, padding) in enumerate(
+            zip(x.shape[2:], kernel, spec.dilation, spec.padding, strict=True)
+        )
+    ]
+    rest = [(0, 0) if mine != (0, 0) else padding for mine, padding in zip(outside, spec.padding, strict=True)]
+    return x.pad(((0, 0), (0, 0), *rest)).pad(((0, 0), (0, 0), *outside))
+
+
+def _windows(padded: UOp, kernel: Sizes, spec: ConvSpec) -> UOp:
+    """Return the padded x (N, C, *spatial) cut into windows (N, C, *out, *kernel)."""
     if all(k == 1 for k in kernel) and all(s == 1 for s in spec.stride):
         return padded.reshape((*padded.shape, *kernel))
     return padded._pool(kernel, spec.stride, spec.dilation)
@@ -67,7 +96,7 @@ def _windows(x: UOp, kernel: Sizes, spec: ConvSpec) -> UOp:
 def _conv_body(x: UOp, w: UOp, spec: ConvSpec) -> UOp:
     G, dims = spec.groups, spec.dims
     kernel, cin, cout = w.shape[2:], w.shape[1], w.shape[0] // G
-    windows = _windows(x, kernel, spec)
+    windows = _windows(_padded(x, kernel, spec), kernel, spec)
     batch, out = windows.shape[0], windows.shape[2 : 2 + dims]
     spatial, taps = tuple(range(4, 4 + dims)), tuple(range(4 + dims, 4 + 2 * dims))
     # (N, G, 1, *out, Cin, *kernel) * (1, G, Cout, 1.., Cin, *kernel)
@@ -78,7 +107,7 @@ def _conv_body(x: UOp, w: UOp, spec: ConvSpec) -> UOp:
 
 def _weight_gradient_body(x: UOp, grad: UOp, spec: ConvSpec, kernel: Sizes) -> UOp:
     G, dims = spec.groups, spec.dims
-    windows = _windows(x, kernel, spec)
+    windows = _windows(x.pad(((0, 0), (0, 0), *spec.padding)), kernel, spec)
     batch, out = windows.shape[0], windows.shape[2 : 2 + dims]
     cin, cout = x.shape[1] // G, grad.shape[1] // G
     spatial, taps = tuple(range(4, 4 + dims)), tuple(range(4 + dims, 4 + 2 * dims))

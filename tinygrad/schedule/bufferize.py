@@ -23,11 +23,11 @@ from tinygrad.schedule.fusion import (
     worth_storing_operand,
 )
 from tinygrad.schedule.gather import Gather, match_gather
-from tinygrad.schedule.indexing import Idxs
+from tinygrad.schedule.indexing import Idxs, apply_movement_op, steps, zero
 from tinygrad.schedule.prepare import is_stored, numel, runs_kernels
 from tinygrad.schedule.split import contraction_operands, is_contraction, widens_late
 from tinygrad.schedule.stand_ins import StandIns, resizes
-from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop import AxisType, GroupOp, Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.views import is_own_copy
 
@@ -71,6 +71,32 @@ def stored_operands(u: UOp) -> tuple[UOp, ...]:
             return (u.src[1],)
         case _:
             return ()
+
+
+def pads_taps(reduce: UOp, factor: UOp, pad: UOp) -> bool:
+    """Return whether only some of a window's taps read what a PAD of a contraction's factor adds.
+
+    The kernel leaves such taps out: the loop over the taps of a window runs over those inside. That takes an output
+    loop around it that stays a loop, which the one over the last axis does not.
+    """
+    axes = [n for n, amounts in enumerate(pad.marg) if amounts != (0, 0)]
+    if pad.ndim - 1 in axes or factor.ndim != reduce.src[0].ndim or not all(isinstance(s, int) for s in factor.shape):
+        return False
+    kinds = [AxisType.REDUCE if n in reduce.arg[1] else AxisType.LOOP for n in range(factor.ndim)]
+    idxs: Idxs = tuple(
+        UOp.range(s, n, kind) if s > 1 else zero() for n, (s, kind) in enumerate(zip(factor.shape, kinds, strict=True))
+    )
+    u = factor
+    while u is not pad:
+        idxs = apply_movement_op(u.op, u.src[0].shape, u.marg, idxs)
+        u = u.src[0]
+    for axis in axes:
+        terms = steps(idxs[axis]) or {}
+        taps = [r for r in terms if r.arg[-1] is AxisType.REDUCE]
+        rest = [r for r in terms if r.arg[-1] is not AxisType.REDUCE]
+        if len(taps) != 1 or len(rest) != 1 or terms[taps[0]] < 1 or taps[0].vmax > rest[0].vmax:
+            return False
+    return bool(axes)
 
 
 class Bufferizer:
@@ -143,7 +169,7 @@ class Bufferizer:
         full = numel(reduce.src[0])
         for factor in contraction_operands(reduce.src[0]) or ():
             u = factor
-            while u.op in GroupOp.Movement and u.op is not Ops.PAD:
+            while u.op in GroupOp.Movement and (u.op is not Ops.PAD or pads_taps(reduce, factor, u)):
                 u = u.src[0]
             if is_stored(u) or u.op in (Ops.CONST, Ops.SPECIAL, Ops.COPY, Ops.CONTIGUOUS) or u.device is None:
                 continue

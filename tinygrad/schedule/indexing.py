@@ -5,6 +5,6 @@ Out:  the functions of ``uop/movement.py``, which kernels written by hand need t
 Why:  the scheduler's files say where they take index arithmetic from.
 """
 
-from tinygrad.uop.movement import Idxs, apply_movement_op, both, flatten_index, pad_valid, strides_of, zero
+from tinygrad.uop.movement import Idxs, apply_movement_op, both, flatten_index, pad_valid, steps, strides_of, zero
 
-__all__ = ["Idxs", "apply_movement_op", "both", "flatten_index", "pad_valid", "strides_of", "zero"]
+__all__ = ["Idxs", "apply_movement_op", "both", "flatten_index", "pad_valid", "steps", "strides_of", "zero"]

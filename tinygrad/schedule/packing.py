@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
-from tinygrad.schedule.indexing import flatten_index
+from tinygrad.schedule.indexing import flatten_index, steps
 from tinygrad.schedule.kernel import Kernel, Leaf, StoreNest
 from tinygrad.schedule.split import takes_blocks
 from tinygrad.uop import AxisType, Ops
@@ -25,20 +25,6 @@ LANES = 16  # floats in the widest vectors; narrower ones divide it
 MIN_WORK = 1 << 18  # multiply-adds below which packing is not worth a kernel
 MIN_REUSE = 16  # multiply-adds per packed element
 GOOD_FILL = 0.85  # share of lanes in use that needs no improvement
-
-
-def steps(index: UOp) -> dict[UOp, int] | None:
-    """Return the step of each range in an affine index, or None if it is not affine."""
-    found: dict[UOp, int] = {}
-    for term in index.split_uop(Ops.ADD):
-        step = 1
-        if term.op is Ops.MUL and term.src[1].op is Ops.CONST:
-            term, step = term.src[0], term.src[1].arg
-        if term.op is Ops.RANGE:
-            found[term] = found.get(term, 0) + step
-        elif term.ranges:
-            return None
-    return found
 
 
 def lane_fill(size: int) -> float:

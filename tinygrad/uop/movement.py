@@ -44,6 +44,20 @@ def flatten_index(shape: Sequence[sint], idxs: Sequence[UOp]) -> UOp:
     return zero() if flat is None else flat.simplify()
 
 
+def steps(index: UOp) -> dict[UOp, int] | None:
+    """Return the step of each range in an affine index, or None if it is not affine."""
+    found: dict[UOp, int] = {}
+    for term in index.split_uop(Ops.ADD):
+        step = 1
+        if term.op is Ops.MUL and term.src[1].op is Ops.CONST:
+            term, step = term.src[0], term.src[1].arg
+        if term.op is Ops.RANGE:
+            found[term] = found.get(term, 0) + step
+        elif term.ranges:
+            return None
+    return found
+
+
 @lru_cache(maxsize=4096)
 def _reshape_groups(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
     """Pair the axes of two shapes into the smallest groups with equal products; axes of size 1 belong to none."""

@@ -28,6 +28,8 @@ CHAIN = 64  # iterations of one float sum, each up to 8 unrolled terms, before b
 TILE_SHARES = 4
 STREAMS, STREAM_VECTORS = 4, 2  # rows of matrix x vector at once, and vectors of each
 MANY_ROWS = 64  # with fewer rows of matrix x vector, too little would be left for threads
+LOAD_COST = 0.05  # cycles of a load that multiply-adds hide: it competes with them for what decodes and retires
+LONGEST_UNROLLED = 8  # iterations of a reduce loop that are copies of its body
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
 
 
@@ -113,11 +115,31 @@ def search_tile(kernel: Kernel, sides: Sides, vector_bytes: int, registers: int)
             for vectors in range(1, min(4, max(1, size // lanes)) + 1):
                 limit = (registers - 1) // vectors - 1
                 for copies in _copy_choices(kernel, sides.ranges[1 - j], max(1, limit)):
-                    cycles = _cycles(kernel, sides, (lane, lanes, vectors), copies, load, len(narrow), stores)
+                    scalars = len(narrow) * _shared_loads(kernel, sides.contracted, narrow, copies, vectors, registers)
+                    cycles = _cycles(kernel, sides, (lane, lanes, vectors), copies, load, scalars, stores)
                     cycles *= 1 + _far(narrow, copies)
                     if best is None or cycles < best.cycles:
                         best = Tile(lane, lanes, vectors, copies, cycles)
     return best
+
+
+def _shared_loads(
+    kernel: Kernel,
+    contracted: list[UOp],
+    loads: list[Access],
+    copies: tuple[tuple[UOp, int], ...],
+    vectors: int,
+    registers: int,
+) -> float:
+    """Return the loads of a factor per copy and term: less than 1 where copies share what a sliding window reads."""
+    count = math.prod(f for _, f in copies)
+    if count * vectors + vectors + count > registers:
+        return 1.0
+    longest = min(LONGEST_UNROLLED, BODY // (count * vectors))
+    windows = [kernel.size(k) for k in contracted if not any(k in a.gate_ranges for a in loads)
+               and 1 < kernel.size(k) <= longest and _slides(loads, copies, k, kernel.size(k))]  # fmt: skip
+    # Iterations of the window move by one copy each.
+    return min((((count + n - 1) / (count * n)) for n in windows), default=1.0)
 
 
 def _cycles(
@@ -126,15 +148,19 @@ def _cycles(
     lane: tuple[UOp, int, int],
     copies: tuple[tuple[UOp, int], ...],
     vector_load: float,
-    scalar_loads: int,
+    scalar_loads: float,
     store: float,
 ) -> float:
-    """Estimate the time of all tiles along the tiled ranges."""
+    """Estimate the time of all tiles along the tiled ranges.
+
+    ``vector_load`` is what a vector of the wide operand costs, ``scalar_loads`` are those of the narrow one per copy.
+    """
     r, lanes, vectors = lane
     count = math.prod(f for _, f in copies)
     accumulators = count * vectors
     depth = math.prod(kernel.size(k) for k in sides.contracted)
-    step = max(accumulators / 2, (vectors * vector_load + count * scalar_loads) / 2, FMA_LATENCY) + 0.25
+    loads = vectors * vector_load + count * scalar_loads
+    step = max(accumulators / 2, loads / 2, FMA_LATENCY) + 0.25 + LOAD_COST * loads
     tiles = -(-kernel.size(r) // (lanes * vectors))
     for s, f in copies:
         tiles *= -(-kernel.size(s) // f)
@@ -156,10 +182,14 @@ def dot_product_form(kernel: Kernel, sides: Sides) -> UOp | None:
 
 
 def _far(loads: list[Access], copies: tuple[tuple[UOp, int], ...]) -> float:
-    """Return what copies cost beyond their loads: those that lie far apart touch a cache line or a page each."""
+    """Return what copies cost beyond their loads: those that lie far apart touch a cache line or a page each.
+
+    Copies with gates of their own take branches, and no loop over taps can be cut to those inside for all of them.
+    """
     total = 0.0
     for r, _ in copies:
         for a in loads:
+            total += 1.0 if r in a.gate_ranges else 0.0
             step = a.step(r)
             total += 1.0 if step is None else 0.0 if abs(step) < 16 else 0.02 if abs(step) < 1024 else 0.1
     return total
@@ -207,7 +237,7 @@ def unroll_contracted(schedule: Schedule, sides: Sides, tile: Tile) -> None:
     """Unroll inner reduce loops: small ones whole, a long one by a divisor, while the body stays short.
 
     Iterations of a sliding window share elements, which then stay in registers. Where the tile leaves no room for them
-    such a loop stays a loop, since the accumulators would go to memory instead.
+    such a loop stays a loop, since the accumulators would go to memory instead. One that a gate cuts stays one too.
     """
     count = math.prod(f for _, f in tile.copies)
     accumulators = tile.vectors * count
@@ -217,9 +247,11 @@ def unroll_contracted(schedule: Schedule, sides: Sides, tile: Tile) -> None:
     for axis in [schedule.axes[at] for at in reversed(schedule.reduce_axes())]:
         if not isinstance(axis.size, int) or room < 2:
             return
+        if any(schedule.origins[axis.range] & a.gate_ranges for loads in sides.loads for a in loads):
+            continue
         if is_full and any(_slides(narrow, tile.copies, k, axis.size) for k in schedule.origins[axis.range]):
             continue
-        size, wanted = axis.size, min(room, 8)
+        size, wanted = axis.size, min(room, LONGEST_UNROLLED)
         factor = size if size <= wanted else max(f for f in range(1, wanted + 1) if size % f == 0)
         if factor > 1:
             at = schedule.axes.index(axis)

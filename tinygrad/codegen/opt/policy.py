@@ -19,6 +19,7 @@ from tinygrad.codegen.opt.nests import optimize_nests
 from tinygrad.codegen.opt.reduce import optimize_loops
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.opt.search import beam_search
+from tinygrad.codegen.opt.trim import trim_sums
 from tinygrad.codegen.simplify import merge_ranges
 from tinygrad.helpers import BEAM
 from tinygrad.uop import AxisType, Ops
@@ -63,7 +64,7 @@ def optimize_kernel(sink: UOp, renderer: Renderer) -> UOp:
             schedule = searched(schedule, renderer, width)
     if not schedule.replaced and not schedule.applied:
         return schedule.sink
-    made = schedule.result()
+    made = trim_sums(schedule.result())
     kinds = tuple(a.kind for a in schedule.axes)
     return made.replace(arg=replace(info, applied_opts=tuple(schedule.applied), axis_types=kinds))
 

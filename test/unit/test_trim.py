@@ -1,0 +1,128 @@
+"""Loops over the taps of a window that run over those inside of the input only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tinygrad import Device, Tensor
+from tinygrad.codegen import full_rewrite_to_sink
+from tinygrad.codegen.opt.trim import trim_sums
+from tinygrad.dtype import dtypes
+from tinygrad.uop import AxisType, Ops
+from tinygrad.uop.ops import UOp
+
+
+def windows(x: np.ndarray, kernel: tuple[int, int], padding: tuple[int, ...], dilation: int = 1) -> np.ndarray:
+    """Return x (N, C, H, W) with zeros around, cut into (N, C, OH, OW, KH, KW)."""
+    left, right, top, bottom = padding
+    padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    reach = [dilation * (k - 1) + 1 for k in kernel]
+    cut = np.lib.stride_tricks.sliding_window_view(padded, reach, (2, 3))
+    return cut[..., ::dilation, ::dilation]
+
+
+def sums_of(y: Tensor) -> list[UOp]:
+    """Return the optimised kernels of a tensor's schedule that sum."""
+    renderer = Device[Device.DEFAULT].renderer
+    kernels = [call.src[0] for call in y.schedule_linear().src if call.src[0].op is Ops.SINK]
+    made = [full_rewrite_to_sink(k, renderer) for k in kernels]
+    return [k for k in made if k.op_in_backward_slice_with_self(Ops.REDUCE)]
+
+
+def cut_loops(kernel: UOp) -> list[UOp]:
+    """Return the loops whose length depends on loops around them."""
+    loops = [u for u in kernel.toposort() if u.op is Ops.RANGE]
+    return [r for r in loops if r.src[0].op_in_backward_slice_with_self(Ops.RANGE)]
+
+
+CASES = [
+    # size, kernel, (left, right, top, bottom), dilation
+    ((6, 6), (3, 3), (2, 2, 2, 2), 1),
+    ((20, 20), (5, 5), (4, 4, 4, 4), 1),
+    ((4, 17), (3, 2), (0, 1, 2, 2), 1),
+    ((5, 16), (3, 3), (1, 1, 0, 2), 1),
+    ((5, 16), (4, 3), (0, 0, 3, 0), 1),
+    ((1, 16), (5, 1), (0, 0, 4, 4), 1),
+    ((3, 16), (2, 1), (0, 0, 6, 5), 1),  # some outputs have no tap inside
+    ((7, 16), (3, 3), (2, 2, 4, 4), 2),
+]
+
+
+@pytest.mark.parametrize(("size", "kernel", "padding", "dilation"), CASES)
+def test_padded_convolutions(
+    size: tuple[int, int], kernel: tuple[int, int], padding: tuple[int, ...], dilation: int
+) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((4, 32, *size), dtype=np.float32)
+    w = rng.standard_normal((32, 32, *kernel), dtype=np.float32)
+    y = Tensor(x).realize().conv2d(Tensor(w).realize(), padding=padding, dilation=dilation)
+    wanted = np.einsum("nchwij,ocij->nohw", windows(x, kernel, padding, dilation), w, optimize=True)
+    np.testing.assert_allclose(y.numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not Device[Device.DEFAULT].renderer.vector_bytes, reason="the policy of vectors")
+@pytest.mark.parametrize(("size", "kernel", "padding"), [((6, 6), (3, 3), 2), ((20, 20), (5, 5), 4)])
+def test_taps_outside_are_left_out(size: tuple[int, int], kernel: tuple[int, int], padding: int) -> None:
+    x, w = Tensor.empty(64, 32, *size), Tensor.empty(32, 32, *kernel)
+    (made,) = sums_of(x.conv2d(w, padding=padding))
+    assert len(cut_loops(made)) == 1
+    assert all(len(u.src) == 2 for u in made.toposort() if u.op is Ops.INDEX), "a load kept its gate"
+
+
+@pytest.mark.skipif(not Device[Device.DEFAULT].renderer.vector_bytes, reason="the policy of vectors")
+def test_few_taps_outside_are_kept() -> None:
+    (made,) = sums_of(Tensor.empty(4, 32, 56, 56).conv2d(Tensor.empty(32, 32, 3, 3), padding=1))
+    assert not cut_loops(made)
+
+
+def test_input_gradient_with_stride() -> None:
+    rng = np.random.default_rng(4)
+    x = Tensor(rng.standard_normal((4, 16, 12, 12), dtype=np.float32))
+    w = Tensor(rng.standard_normal((32, 16, 3, 3), dtype=np.float32))
+    grad = rng.standard_normal((4, 32, 5, 5), dtype=np.float32)
+    mine = x.conv2d(w, stride=2).mul(Tensor(grad)).sum().gradient(x)[0].numpy()
+    spread = np.zeros((4, 32, 9, 9), dtype=np.float32)
+    spread[:, :, ::2, ::2] = grad
+    flipped = w.numpy()[:, :, ::-1, ::-1]
+    wanted = np.einsum("nohwij,ocij->nchw", windows(spread, (3, 3), (2, 3, 2, 3)), flipped, optimize=True)
+    np.testing.assert_allclose(mine, wanted[:, :, :12, :12], rtol=1e-4, atol=1e-4)
+
+
+def _kernel(gate: str, kind: AxisType = AxisType.LOOP) -> UOp:
+    """Return sum over k < 5 of x[y + k - 4] * w[k] into out[y] for y < 24, with a gate on the load of x."""
+    out, x, w = (UOp.param(n, dtypes.float32, size) for n, size in enumerate(((24,), (20,), (5,))))
+    y, k = UOp.range(24, 0, kind), UOp.range(5, 1, AxisType.REDUCE)
+    at = y + k
+    gates = {"both": (at >= 4) & (at < 24), "lower": at >= 4, "other": (at >= 4) & (at < 24) & (y < 30 * k + 7)}
+    load = UOp(Ops.INDEX, dtypes.float32, (x, at - 4, gates[gate]))
+    product = load * UOp(Ops.INDEX, dtypes.float32, (w, k))
+    total = UOp(Ops.REDUCE, dtypes.float32, (product, k), (Ops.ADD, ()))
+    store = UOp(Ops.STORE, dtypes.void, (UOp(Ops.INDEX, dtypes.float32, (out, y)), total))
+    return UOp.sink(UOp(Ops.END, dtypes.void, (store, y)))
+
+
+def test_both_bounds_cut_the_loop() -> None:
+    made = trim_sums(_kernel("both"))
+    (loop,) = cut_loops(made)
+    y = next(u for u in made.toposort() if u.op is Ops.RANGE and u.src[0].op is Ops.CONST)
+    lengths = [loop.src[0].substitute({y: y.const_like(n)}).simplify().arg for n in range(24)]
+    assert lengths == [min(5, 24 - n) - max(0, 4 - n) for n in range(24)]
+    assert not any(u.op is Ops.CMPLT for u in made.toposort())
+
+
+def test_what_is_no_bound_stays_a_gate() -> None:
+    made = trim_sums(_kernel("other"))
+    assert len(cut_loops(made)) == 1
+    assert sum(u.op is Ops.CMPLT for u in made.toposort()) == 1
+
+
+def test_lanes_and_copies_have_no_loop_of_their_own() -> None:
+    kernel = _kernel("both", AxisType.UPCAST)
+    assert trim_sums(kernel) is kernel
+
+
+def test_other_products_with_zeros_are_computed() -> None:
+    x, w = Tensor.ones(100, 30).contiguous().realize(), Tensor.full((40,), float("inf")).contiguous().realize()
+    padded = x.pad(((0, 0), (4, 6)))
+    assert np.isnan((padded * w).sum(1).numpy()).all()

@@ -1,0 +1,137 @@
+"""Cut a loop of a reduction to the iterations that add something.
+
+In:   an optimised kernel SINK.
+Out:  the same kernel; the loop over the taps of a window begins and ends at the taps that lie inside of the input, and
+      the loads that it was cut for have lost their gates.
+Ops:  reads REDUCE, INDEX, RANGE. A RANGE may now end at an expression of outer RANGEs.
+Why:  at the border of an input with zeros around it a part of the taps adds zero times a weight. Left out, they cost
+      nothing, the zeros need not be in memory, and no load needs a gate. Only for windows, whose taps inside differ
+      from output to output, is zero times a weight taken for 0 whatever the weight is (docs/developer/numerics.md).
+
+    sum(k < 5; x[y + k - 4] if 4 <= y + k < 24 else 0)  =  sum(max(0, 4 - y) <= k < min(5, 24 - y); x[y + k - 4])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinygrad.codegen.late.affine import affine, from_affine
+from tinygrad.codegen.late.structure import is_memory
+from tinygrad.codegen.simplify import rebuild
+from tinygrad.dtype import dtypes
+from tinygrad.uop import AxisType, Ops
+from tinygrad.uop.ops import UOp
+
+_OUTER = frozenset({AxisType.LOOP, AxisType.THREAD, AxisType.GLOBAL, AxisType.WEAK})
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A condition on a loop: ``k < place``, or ``k >= place`` if it is a lower one."""
+
+    loop: UOp
+    place: UOp
+    is_lower: bool
+
+
+def _bound(condition: UOp, loops: set[UOp]) -> _Bound | None:
+    """Return what a condition says about one of the loops of a reduction, or None if it says something else."""
+    is_lower = False
+    if condition.op is Ops.CMPNE and condition.src[1].op is Ops.CONST and condition.src[1].arg is True:
+        condition, is_lower = condition.src[0], True
+    if condition.op is not Ops.CMPLT or condition.src[0].dtype is not dtypes.weakint:
+        return None
+    # left < right holds where the terms, all on one side, are below the constant.
+    terms, const = affine(condition.src[0] - condition.src[1])
+    mine = [r for r in terms if r in loops]
+    others = [r for t in terms if t not in loops for r in t.toposort() if r.op is Ops.RANGE]
+    if len(mine) != 1 or not others or any(r.arg[-1] not in _OUTER for r in others):
+        return None
+    if any(u.op not in (Ops.RANGE, Ops.CONST) and u.dtype is not dtypes.weakint for t in terms for u in t.toposort()):
+        return None
+    step = terms.pop(mine[0])
+    if abs(step) != 1:
+        return None
+    if step == 1:  # k + rest < 0: k < -rest
+        return _Bound(mine[0], from_affine({t: -f for t, f in terms.items()}, -const), is_lower)
+    # rest - k < 0: k >= rest + 1
+    return _Bound(mine[0], from_affine(terms, const + 1), not is_lower)
+
+
+def _gated_factors(reduce: UOp) -> list[UOp]:
+    """Return the gated loads that make the whole value of a sum 0 where they are off."""
+    found: list[UOp] = []
+    stack = [reduce.src[0]]
+    while stack:
+        u = stack.pop()
+        if u.op is Ops.MUL:
+            stack.extend(u.src)
+        elif u.op in (Ops.CAST, Ops.NEG):
+            stack.append(u.src[0])
+        elif u.op is Ops.INDEX and is_memory(u.src[0]) and len(u.src) > 2:
+            found.append(u)
+    return found
+
+
+def trim_sums(sink: UOp) -> UOp:
+    """Return the kernel with the loops of its sums cut to where gated factors of products are on."""
+    reduces = [u for u in sink.toposort() if u.op is Ops.REDUCE]
+    for reduce in reduces:
+        if reduce.arg[0] is not Ops.ADD:
+            continue
+        loops = {
+            r for r in reduce.src[1:]
+            if r.arg[-1] is AxisType.REDUCE and r.src[0].op is Ops.CONST and sum(r in u.src[1:] for u in reduces) == 1
+        }  # fmt: skip
+        for load in _gated_factors(reduce):
+            trimmed = _trimmed(sink, load, loops)
+            if trimmed is not None:
+                return trim_sums(trimmed)
+    return sink
+
+
+def _trimmed(sink: UOp, load: UOp, loops: set[UOp]) -> UOp | None:
+    """Return the kernel with loops cut by the gate of one load, or None if the gate bounds none of them."""
+    kept: list[UOp] = []
+    lower: dict[UOp, UOp] = {}
+    upper: dict[UOp, UOp] = {}
+    for condition in load.src[2].split_uop(Ops.AND):
+        bound = _bound(condition, loops)
+        if bound is None:
+            kept.append(condition)
+            continue
+        side = lower if bound.is_lower else upper
+        before = side.get(bound.loop)
+        join = UOp.maximum if bound.is_lower else UOp.minimum
+        side[bound.loop] = bound.place if before is None else join(before, bound.place)
+    replaced: dict[UOp, UOp] = {}
+    for r in loops & {*lower, *upper}:
+        first = lower[r].maximum(0) if r in lower else r.const_like(0)
+        end = upper[r].minimum(r.src[0]) if r in upper else r.src[0]
+        replaced[r] = first + UOp(Ops.RANGE, r.dtype, (end - first,), r.arg)
+    if not replaced:
+        return None
+    gate = kept[0] if kept else None
+    for condition in kept[1:]:
+        gate = UOp(Ops.AND, dtypes.bool, (gate, condition))
+    free = UOp(Ops.INDEX, load.dtype, load.src[:2] if gate is None else (*load.src[:2], gate))
+    sink = rebuild(sink, {load: free})
+    return _with_loops(sink, replaced)
+
+
+def _with_loops(sink: UOp, replaced: dict[UOp, UOp]) -> UOp:
+    """Return the kernel with loops replaced: by their new RANGE where they are closed, by its value elsewhere."""
+    ranges = {r: next(u for u in value.toposort() if u.op is Ops.RANGE and u.arg == r.arg)
+              for r, value in replaced.items()}  # fmt: skip
+    new: dict[UOp, UOp] = {}
+    for u in sink.toposort():
+        if u in replaced:
+            new[u] = replaced[u]
+        elif u.op is Ops.REDUCE:
+            new[u] = UOp(
+                Ops.REDUCE, u.dtype, (new[u.src[0]], *(ranges.get(r, new[r]) for r in u.src[1:])), u.arg, u.tag
+            )
+        else:
+            src = tuple([new[s] for s in u.src])
+            new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
+    return new[sink]
