@@ -10,15 +10,17 @@ import pytest
 from test.helpers_ast import at, kernel, loop, param, red, run_program, store
 from tinygrad import Tensor, dtypes
 from tinygrad.codegen import do_to_program
-from tinygrad.codegen.opt import KernelOptError, Opt, OptOps, blocking
+from tinygrad.codegen.opt import KernelOptError, Opt, OptOps, blocking, tile_blocks
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.contraction import Tile, find_contraction, unroll_contracted
 from tinygrad.codegen.opt.policy import automatic
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.opt.tc import BFLOAT16, BFLOAT16_TILES, BYTE_TILES, BYTES
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.device import Device
 from tinygrad.dtype import DType
 from tinygrad.helpers import Context, Target
+from tinygrad.renderer import Renderer
 from tinygrad.renderer.llvmir import LLVMRenderer
 from tinygrad.renderer.python import PythonRenderer
 from tinygrad.schedule import split
@@ -31,6 +33,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks so small that tiny kernels have several of each kind."""
     for name, value in {"TERMS": (8, 16), "ONE_BLOCK": 16, "STACK_BYTES": 4 * (48 * 48 + 2 * 16 * 48)}.items():
         monkeypatch.setattr(blocking, name, value)
+    for name, value in {"WORDS": 32, "ROWS": 48, "COLUMNS": 64}.items():
+        monkeypatch.setattr(tile_blocks, name, value)
     for name, least in {"BLOCK_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1}.items():
         monkeypatch.setattr(split, name, least)
 
@@ -241,6 +245,24 @@ def test_random_steps_with_caches_and_copies(block: int) -> None:
 # ---- dot-product instructions
 
 DOTS = PythonRenderer(Target(device="PYTHON", arch="dots,vec64"))
+TILES = PythonRenderer(Target(device="PYTHON", arch="tiles,vec64"))
+
+
+def native_units() -> dict[str, LLVMRenderer]:
+    """Return renderers of this processor that differ in the units that they use."""
+    host = Device["CPU"].renderer.arch
+    found = {}
+    if host.machine == "x86_64":
+        found["none"] = LLVMRenderer(Target(device="CPU", arch="-amx-tile,-avx512vnni,-avx512bf16"))
+    if host.enabled >= {"avx512vnni", "avx512bf16"}:
+        # The features of a processor whose dot products of bfloat16 are fast.
+        found["dots"] = LLVMRenderer(Target(device="CPU", arch="x86_64,cooperlake"))
+    if host.enabled >= {"amx-bf16", "amx-int8"}:
+        found["tiles"] = LLVMRenderer(Target(device="CPU", arch=""))
+    return found
+
+
+NATIVE_UNITS = native_units()
 
 
 def narrow_matmul(m: int, n: int, k: int, layout: str, left: DType, right: DType, out: DType) -> UOp:
@@ -267,62 +289,168 @@ def narrow_operands(
             stored = rng.integers(int(dtype.min), int(dtype.max) + 1, shape).astype(dtype.full_name)
             sides.append(stored.astype(np.int64))
         flat.append(np.ascontiguousarray(stored if form == "n" else stored.T).ravel())
-    result = np.zeros(m * n, np.float32 if left is dtypes.bfloat16 else np.int32)
+    result = np.zeros(m * n, sums_of(left, right).full_name)
     return {0: result, 1: flat[0], 2: flat[1]}, (sides[0] @ sides[1]).ravel()
 
 
-def is_dot(program: UOp) -> bool:
-    """Whether a program was made with a dot-product instruction."""
-    return any(o.op is OptOps.TC for o in program.src[0].arg.applied_opts)
+def used_unit(program: UOp, renderer: Renderer) -> str:
+    """Return what kind of unit a program was made with."""
+    steps = [o for o in program.src[0].arg.applied_opts if o.op is OptOps.TC]
+    return "none" if not steps else "tiles" if renderer.tensor_cores[steps[0].arg[0]].is_tile else "dots"
 
 
-def has_dots() -> bool:
-    """Whether this machine has both instructions."""
-    return len(Device["CPU"].renderer.tensor_cores) == 2
+def sums_of(left: DType, right: DType) -> DType:
+    """Return the dtype of sums: uint32 where no factor is signed."""
+    return (
+        dtypes.float32 if left is dtypes.bfloat16 else dtypes.int32 if dtypes.int8 in (left, right) else dtypes.uint32
+    )
+
+
+def run_on(renderer: Renderer, sink: UOp, arrays: dict[int, np.ndarray], device: str = "CPU") -> tuple[np.ndarray, str]:
+    """Compile for one renderer and run; returns buffer 0 and the kind of unit that was used."""
+    program = do_to_program(sink, renderer)
+    return run_program(program, device, arrays)[0], used_unit(program, renderer)
+
+
+PAIRS = ["int8 int8", "uint8 int8", "int8 uint8", "uint8 uint8", "bfloat16 bfloat16"]
 
 
 @pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("unit", list(NATIVE_UNITS))
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("pair", ["int8 int8", "uint8 int8", "int8 uint8", "uint8 uint8", "bfloat16 bfloat16"])
-def test_dot_products(pair: str, layout: str) -> None:
+@pytest.mark.parametrize("pair", PAIRS)
+def test_products_of_narrow_numbers(pair: str, layout: str, unit: str) -> None:
     left, right = (getattr(dtypes, name) for name in pair.split())
-    out = dtypes.float32 if left is dtypes.bfloat16 else dtypes.int32
+    out = sums_of(left, right)
     found = []
-    for seed, (m, n, k) in enumerate(((13, 33, 9), (24, 64, 64), (25, 70, 131), (7, 48, 16))):
+    for seed, (m, n, k) in enumerate(((24, 64, 64), (35, 70, 131))):
         arrays, want = narrow_operands(m, n, k, layout, left, right, seed)
-        got, program = run(narrow_matmul(m, n, k, layout, left, right, out), arrays)
+        got, used = run_on(NATIVE_UNITS[unit], narrow_matmul(m, n, k, layout, left, right, out), arrays)
         note = f"{pair} {layout} {m}x{n}x{k}"
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-4 if out is dtypes.float32 else 0, err_msg=note)
-        found.append(is_dot(program))
-    assert any(found) == (has_dots() and pair != "uint8 uint8")
+        found.append(used)
+    assert unit in found or (unit == "dots" and pair == "uint8 uint8")
+    assert unit == "tiles" or set(found) <= {unit, "none"}  # what is too small for tiles may take dot products
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("name", ["int8", "bfloat16"])
-def test_dot_products_on_the_interpreter(name: str) -> None:
-    dtype = getattr(dtypes, name)
-    out = dtypes.float32 if dtype is dtypes.bfloat16 else dtypes.int32
-    arrays, want = narrow_operands(26, 70, 22, "nn", dtype, dtype, 3)
-    program = do_to_program(narrow_matmul(26, 70, 22, "nn", dtype, dtype, out), DOTS)
-    assert is_dot(program)
-    got = run_program(program, "PYTHON", arrays)[0]
+@pytest.mark.parametrize("unit", ["dots", "tiles"])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_products_of_narrow_numbers_on_the_interpreter(pair: str, unit: str) -> None:
+    left, right = (getattr(dtypes, name) for name in pair.split())
+    if unit == "dots" and pair == "uint8 uint8":
+        pytest.skip("no dot product has two unsigned factors")
+    out = sums_of(left, right)
+    m, n, k = (26, 40, 22) if unit == "dots" else (17, 20, 70)
+    sink = narrow_matmul(m, n, k, "nn", left, right, out)
+    arrays, want = narrow_operands(m, n, k, "nn", left, right, 3)
+    got, used = run_on(DOTS if unit == "dots" else TILES, sink, arrays, "PYTHON")
+    assert used == unit
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-4 if out is dtypes.float32 else 0)
-    if has_dots():
-        np.testing.assert_array_equal(got, run(narrow_matmul(26, 70, 22, "nn", dtype, dtype, out), arrays)[0])
+    if unit in NATIVE_UNITS:
+        np.testing.assert_array_equal(got, run_on(NATIVE_UNITS[unit], sink, arrays)[0])
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("name", ["int8", "bfloat16"])
-def test_processors_without_dot_products(name: str) -> None:
-    dtype = getattr(dtypes, name)
-    out = dtypes.float32 if dtype is dtypes.bfloat16 else dtypes.int32
-    renderer = LLVMRenderer(Target(device="CPU", arch="-avx512f") if LLVMRenderer().tensor_cores else None)
-    assert not renderer.tensor_cores
-    arrays, want = narrow_operands(13, 40, 22, "nn", dtype, dtype, 4)
-    program = do_to_program(narrow_matmul(13, 40, 22, "nn", dtype, dtype, out), renderer)
-    assert any(o.op is OptOps.STAGE for o in program.src[0].arg.applied_opts)
-    assert not is_dot(program)
-    np.testing.assert_allclose(run_program(program, "CPU", arrays)[0], want, rtol=0, atol=1e-4)
+@pytest.mark.parametrize("unit", ["dots", "tiles"])
+def test_rounding_of_units_is_the_interpreters(unit: str) -> None:
+    # Sums that cancel, tiny and subnormal products, infinities and NaN: every bit counts.
+    if unit not in NATIVE_UNITS:
+        pytest.skip(f"this processor has no {unit}")
+    rng = np.random.default_rng(7)
+    m, n, k = 8, 70, 64
+    sink = narrow_matmul(m, n, k, "nn", dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
+    for low, high in ((0x3F00, 0x4100), (0x0000, 0x2400), (0x1000, 0x2080), (0x7000, 0x7F80), (0x7F00, 0x7FC1)):
+        numbers = [(rng.integers(low, high, s) | rng.integers(0, 2, s) << 15).astype(np.uint16) for s in (m * k, k * n)]
+        arrays = {0: np.zeros(m * n, np.float32), 1: numbers[0], 2: numbers[1]}
+        want, used = run_on(DOTS if unit == "dots" else TILES, sink, arrays, "PYTHON")
+        got, native = run_on(NATIVE_UNITS[unit], sink, arrays)
+        assert used == native == unit
+        is_nan = np.isnan(want)
+        np.testing.assert_array_equal(np.isnan(got), is_nan)
+        np.testing.assert_array_equal(got.view(np.uint32)[~is_nan], want.view(np.uint32)[~is_nan], err_msg=f"{low:x}")
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("unit", list(NATIVE_UNITS))
+def test_products_of_bytes_at_their_extremes(unit: str) -> None:
+    m, n, k = 33, 48, 130
+    for left, right in itertools.product((dtypes.int8, dtypes.uint8), repeat=2):
+        for x, y in itertools.product((left.min, left.max), (right.min, right.max)):
+            a, b = np.full(m * k, x, left.full_name), np.full(k * n, y, right.full_name)
+            out = sums_of(left, right)
+            arrays = {0: np.zeros(m * n, out.full_name), 1: a, 2: b}
+            got, _ = run_on(NATIVE_UNITS[unit], narrow_matmul(m, n, k, "nn", left, right, out), arrays)
+            assert (got == int(x) * int(y) * k).all(), (left, right, x, y)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("unit", list(NATIVE_UNITS))
+def test_epilogues_batches_and_masks_of_narrow_products(unit: str) -> None:
+    # c[b] = relu(a[b] @ pad(w) + bias) as bfloat16, with terms beyond the end of w.
+    batch, m, n, k, inner = 2, 35, 50, 150, 141
+    b, i, j, t = loop(batch, 0), loop(m, 1), loop(n, 2), red(k, 3)
+    half = dtypes.bfloat16
+    left = at(param(1, batch * m * k, half), b * (m * k) + i * k + t).cast(dtypes.float32)
+    right = at(param(2, inner * n, half), t * n + j, t < inner).cast(dtypes.float32)
+    total = UOp(Ops.REDUCE, dtypes.float32, (left * right, t), (Ops.ADD, ()))
+    value = (total + at(param(3, n), j)).maximum(0).cast(half)
+    sink = kernel(store(param(0, batch * m * n, half), b * (m * n) + i * n + j, value, b, i, j))
+    rng = np.random.default_rng(3)
+    a, w, bias = (rng.integers(-4, 5, s).astype(np.float32) for s in ((batch, m, k), (inner, n), (n,)))
+    halves = [(x.view(np.uint32) >> 16).astype(np.uint16).ravel() for x in (a, w)]
+    arrays = {0: np.zeros(batch * m * n, np.uint16), 1: halves[0], 2: halves[1], 3: bias}
+    got, used = run_on(NATIVE_UNITS[unit], sink, arrays)
+    want = np.maximum(a[:, :, :inner] @ w + bias, 0)
+    stored = (got.astype(np.uint32) << 16).view(np.float32)
+    np.testing.assert_allclose(stored, want.ravel(), rtol=2.0**-8)
+    assert used == unit
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_factors_that_are_not_zero_beyond_the_end() -> None:
+    # (a + 1) @ b with padded terms: what is packed beyond the end must not count.
+    m, n, k = 35, 40, 75
+    i, j, t = loop(m, 1), loop(n, 2), red(k, 3)
+    one = UOp(Ops.CONST, dtypes.int8, (), 1)
+    left = (at(param(1, m * k, dtypes.int8), i * k + t) + one).cast(dtypes.int32)
+    right = (at(param(2, n * k, dtypes.int8), t * n + j) + one).cast(dtypes.int32)
+    total = UOp(Ops.REDUCE, dtypes.int32, (left * right, t), (Ops.ADD, ()))
+    sink = kernel(store(param(0, m * n, dtypes.int32), i * n + j, total, i, j))
+    rng = np.random.default_rng(11)
+    a, b = rng.integers(-100, 100, (m, k)).astype(np.int8), rng.integers(-100, 100, (k, n)).astype(np.int8)
+    want = ((a + np.int8(1)).astype(np.int32) @ (b + np.int8(1)).astype(np.int32)).ravel()
+    for unit, renderer in NATIVE_UNITS.items():
+        arrays = {0: np.zeros(m * n, np.int32), 1: a.ravel(), 2: b.ravel()}
+        got, used = run_on(renderer, sink, arrays)
+        assert used == unit
+        np.testing.assert_array_equal(got, want, err_msg=unit)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("unit", list(NATIVE_UNITS))
+def test_narrow_products_do_not_depend_on_threads(unit: str) -> None:
+    arrays, _ = narrow_operands(70, 90, 150, "nt", dtypes.bfloat16, dtypes.bfloat16, 6)
+    sink = narrow_matmul(70, 90, 150, "nt", dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
+    results = []
+    for threads in (1, 2, 3):
+        with Context(NUM_CPU_THREADS=threads):
+            results.append(run_on(NATIVE_UNITS[unit], sink, arrays)[0].tobytes())
+    assert results[0] == results[1] == results[2]
+
+
+def test_units_of_processors() -> None:
+    units = {
+        "x86_64,znver3": [],
+        "x86_64,cascadelake": [BYTES],
+        "x86_64,znver4": [BFLOAT16, BYTES],
+        "x86_64,sapphirerapids": [BFLOAT16_TILES, BYTE_TILES, BYTES],
+        "x86_64,sapphirerapids,-amx-tile": [BYTES],
+        "x86_64,sapphirerapids,-amx-bf16": [BYTE_TILES, BYTES],
+        "x86_64,sapphirerapids,-avx512f": [],
+    }
+    for arch, want in units.items():
+        assert list(LLVMRenderer(Target(device="CPU", arch=arch)).tensor_cores) == want, arch
 
 
 def test_tensors_of_narrow_numbers() -> None:

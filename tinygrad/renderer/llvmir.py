@@ -22,6 +22,7 @@ from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.renderer import Renderer, kernel_arguments
 from tinygrad.renderer.llvm_alu import ALU, emit_bitcast, emit_cast, emit_horizontal
 from tinygrad.renderer.llvm_build import Builder, Value, ir_type, memory_type, vector_type
+from tinygrad.renderer.llvm_tiles import Tiles, is_tile_product
 from tinygrad.runtime.support.compiler_llvm import LLVMCompiler
 from tinygrad.runtime.support.cpu_arch import CPUArch, parse_arch
 from tinygrad.target import Target
@@ -90,13 +91,18 @@ class LLVMRenderer(Renderer):
 
 
 def _tensor_cores(arch: CPUArch) -> tuple[Any, ...]:
-    """Return the dot-product instructions on vectors of 512 bits."""
-    from tinygrad.codegen.opt.tc import BFLOAT16, BYTES
+    """Return the tile instructions, and the dot-product instructions on vectors of 512 bits: the fastest first."""
+    from tinygrad.codegen.opt.tc import BFLOAT16, BFLOAT16_TILES, BYTE_TILES, BYTES
 
     if arch.vector_bytes != 64:
         return ()
-    found = (("avx512bf16", BFLOAT16), ("avx512vnni", BYTES))
-    return tuple(core for feature, core in found if feature in arch.enabled)
+    found = (
+        ("amx-bf16" in arch.enabled, BFLOAT16_TILES),
+        ("amx-int8" in arch.enabled, BYTE_TILES),
+        (arch.has_fast_bfloat16, BFLOAT16),
+        ("avx512vnni" in arch.enabled, BYTES),
+    )
+    return tuple(core for has, core in found if has)
 
 
 def function_attributes(machine: str) -> str:
@@ -120,6 +126,7 @@ class _Kernel:
         self.stack_bytes = 0
         # Registers that are addressed like arrays live in memory.
         self.arrays = {u.src[0].without_after for u in uops if _is_address(u)}
+        self.tiles = Tiles(uops, self.b)
         self.stored = _registers_stored_in_loops(uops)
 
     def module(self) -> str:
@@ -133,6 +140,8 @@ class _Kernel:
         if self.open:
             raise CompileError(f"LLVM: {len(self.open)} loops or branches of the program are never closed")
         lines = self.b.lines()
+        if self.tiles.used:
+            lines = [*self.tiles.configure(), *lines, *self.tiles.release()]
         lines = [*self._arguments(), *self.b.entry, *lines, "ret void"]
         body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in lines)
         text = f"define void @{name}(ptr %bufs, ptr %vals, i64 %begin, i64 %end) #0 {{\nentry:\n{body}\n}}\n"
@@ -174,6 +183,8 @@ class _Kernel:
         found = self.values.get(u)
         if found is not None:
             return found
+        if u in self.tiles.held:
+            return self.tiles.as_vector(u)
         if u.op is Ops.CONST:
             made = self.b.constant(u.arg, u.dtype)
         elif u.op is Ops.INDEX:
@@ -193,6 +204,8 @@ class _Kernel:
 
     def emit_buffer(self, u: UOp) -> None:
         size = int(u.arg.shape[0]) if u.arg.shape else 1
+        if u in self.tiles.variables:
+            return
         if u.arg.addrspace is AddrSpace.REG and u not in self.arrays:
             self.registers[u] = self.b.zero(u.dtype, size)
             return
@@ -235,7 +248,10 @@ class _Kernel:
         self.values[u] = emit_horizontal(self.b.at(source), u, source)
 
     def emit_dot(self, u: UOp) -> None:
-        """Emit a dot-product instruction on words of packed numbers."""
+        """Emit a dot-product or tile instruction on words of packed numbers."""
+        if is_tile_product(u):
+            self.tiles.multiply(u)
+            return
         a, b, acc = (self.value(s) for s in u.src)
         found = _DOTS.get((u.arg[1], acc.lanes))
         if found is None:
@@ -278,7 +294,14 @@ class _Kernel:
     def emit_load(self, u: UOp) -> None:
         target = u.src[0]
         if target.op is not Ops.INDEX:
-            self.values[u] = self.registers[target.without_after]
+            register = target.without_after
+            if register in self.tiles.variables:
+                self.tiles.held[u] = self.tiles.variables[register]
+            else:
+                self.values[u] = self.registers[register]
+            return
+        if self.tiles.is_operand(u):
+            self.tiles.load(u, self.address(target))
             return
         pointer = self.address(target)
         lanes = pointer.lanes if pointer.lanes > 1 else u.arg or 1
@@ -287,10 +310,16 @@ class _Kernel:
         self.values[u] = self.b.load(pointer, u.dtype, lanes, alternative, gate)
 
     def emit_store(self, u: UOp) -> None:
-        target, value = u.src[0], self.value(u.src[1])
+        target, register = u.src[0], u.src[0].without_after
+        if register in self.tiles.variables:
+            self.tiles.set_variable(register, u.src[1])
+            return
+        if u.src[1] in self.tiles.held and len(u.src) == 2:
+            self.tiles.store(u.src[1], self.address(target))
+            return
+        value = self.value(u.src[1])
         gate = self.value(u.src[2]) if len(u.src) > 2 else None
         if target.op is not Ops.INDEX:
-            register = target.without_after
             old = self.registers[register]
             self.registers[register] = value if gate is None else self.b.at(gate, value, old).select(gate, value, old)
             return

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tinygrad.codegen.opt.tc import BFLOAT16, BFLOAT16_TILES, BYTE_TILES, BYTES, is_tile_arg
 from tinygrad.device import CompileError, Compiler
 from tinygrad.dtype import AddrSpace, DType, dtypes, truncate
 from tinygrad.helpers import to_function_name
@@ -164,6 +165,10 @@ class _Writer:
             write(self, u)
         elif u.op in GroupOp.ALU:
             self.elementwise(u, alu_expression(u))
+        elif u.op is Ops.WMMA and is_tile_arg(u.arg):
+            function = "_".join(("tile", *(dtype.full_name for dtype in u.arg[4])))
+            tile = f"{function}({', '.join(self.names[s] for s in u.src)})"
+            self.define(u, f"[x & 0xFFFFFFFF for x in {tile}]" if u.dtype is dtypes.uint32 else tile, 256)
         elif u.op is Ops.WMMA:
             self.elementwise(u, f"dot_{u.arg[1].full_name}({{0}}, {{1}}, {{2}})")
         else:
@@ -442,15 +447,15 @@ class PythonRenderer(Renderer):
             elif option == "mulacc":
                 ops.add(Ops.MULACC)
             elif option == "dots":
-                from tinygrad.codegen.opt.tc import BFLOAT16, BYTES
-
-                self.tensor_cores = BFLOAT16, BYTES
+                self.tensor_cores = (*self.tensor_cores, BFLOAT16, BYTES)
+            elif option == "tiles":
+                self.tensor_cores = (BFLOAT16_TILES, BYTE_TILES, *self.tensor_cores)
             elif option.startswith("vec") and option[3:].isdecimal():
                 self.vector_bytes = int(option[3:])
             elif option != "minimal":
                 raise RuntimeError(
                     f"DEV={target}: PYTHON has no option {option!r}; "
-                    "it has local, threads, vecN, native, mulacc, dots, minimal, gpu"
+                    "it has local, threads, vecN, native, mulacc, dots, tiles, minimal, gpu"
                 )
         self.code_for_op = dict.fromkeys(sorted(ops), "")
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tinygrad.device import BufferSpec, Compiled, LRUAllocator, Program, TinyELF
 from tinygrad.renderer.cstyle import ClangRenderer
 from tinygrad.renderer.llvmir import LLVMRenderer
+from tinygrad.runtime.support.cpu_arch import allow_tiles
 from tinygrad.runtime.support.cpu_native import native
 from tinygrad.runtime.support.cpu_threads import pool_address
 from tinygrad.runtime.support.elf import LoadedObject
@@ -174,6 +175,7 @@ class CPUDevice(Compiled):
     """The processor that runs Python."""
 
     def __init__(self, device: str = "CPU") -> None:
+        allow_tiles()  # a target that names a processor may use them, whatever this one is
         super().__init__(device, CPUAllocator(self), [LLVMRenderer, ClangRenderer], lambda elf: CPUProgram(self, elf))
 
     @classmethod

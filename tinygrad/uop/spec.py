@@ -31,7 +31,7 @@ __all__ = [
 _FLOAT_OPS = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.FDIV})
 _INT_OPS = frozenset({Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR})
 _BIT_OPS = frozenset({Ops.AND, Ops.OR, Ops.XOR})
-_MOST_LANES = 64
+_MOST_LANES = 256  # a tile of 16 x 16; plain vectors have up to 64
 Shapes: TypeAlias = "dict[UOp, tuple[Any, ...]]"
 
 
@@ -349,7 +349,7 @@ def _is_vector(shape: tuple[Any, ...]) -> bool:
 
 
 def concrete(ctx: Shapes, u: UOp) -> bool | None:
-    """Values of a program have a dtype with a width, and are scalars or vectors of 2, 4, 8 ... 64 lanes."""
+    """Values of a program have a dtype with a width, and are scalars or vectors of 2, 4, 8 ... 256 lanes."""
     # False decides, None leaves it to the rules below
     if u.dtype in dtypes.weaks:
         return False

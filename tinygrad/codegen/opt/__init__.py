@@ -22,7 +22,8 @@ class OptOps(FastEnum):
     """Kinds of steps. ``axis`` counts the kernel's axes, or the reduce axes for UNROLL, GROUP and GROUPTOP."""
 
     # The last iterations of the innermost reduce axis are one instruction of a matrix unit; operands are copied over
-    # the axis and those behind it, as by STAGE, and packed. arg: (unit, operand with lanes, is the other one a panel)
+    # the axis and those behind it, as by STAGE, and packed. arg: (unit, operand with lanes, is the other one a panel),
+    # for a unit of tiles (unit, operand with columns, how many axes in front of rows and columns are copies of tiles)
     TC = auto()
     UPCAST = auto()  # the last arg iterations of an output axis become copies in registers
     UNROLL = auto()  # the last arg iterations of a reduce axis become copies in the loop body

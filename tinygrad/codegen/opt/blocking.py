@@ -77,7 +77,7 @@ def terms_per_block(terms: int, longest: int) -> int:
     return min(zip(counts, sizes, strict=True), key=lambda c: (c[0] * c[1], c[0]))[1]
 
 
-def _cuts(size: int, tile: int, longest: int) -> list[tuple[int, int]]:
+def cuts(size: int, tile: int, longest: int) -> list[tuple[int, int]]:
     """Return (tiles per block, blocks) that cover ``size``."""
     total = -(-size // tile)
     most = max(1, longest // tile)
@@ -119,7 +119,7 @@ def choose_blocks(narrow: int, wide: int, machine: Machine, around: int, copies:
     for rows, vectors, cost in tiles(machine.registers):
         across = lanes * vectors
         for (nt, nb), (wt, wb) in itertools.product(
-            _cuts(narrow, rows, machine.longest[0]), _cuts(wide, across, machine.longest[1])
+            cuts(narrow, rows, machine.longest[0]), cuts(wide, across, machine.longest[1])
         ):
             padded = nt * nb * rows * wt * wb * across
             copying = copies[0] / (wt * across) + copies[1] / (nt * rows)
@@ -143,32 +143,57 @@ def _main(kernel: Kernel, ranges: list[UOp]) -> UOp:
     return max(ranges, key=kernel.size)
 
 
-def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
-    """Apply blocks to a large contraction; False if it is not one."""
+@dataclass(frozen=True)
+class Product:
+    """A large contraction over one loop of known size.
+
+    Args:
+        ranges: The loops i (rows: the side that is broadcast), j (columns: the side with lanes) and k.
+        sizes: Their sizes.
+        wide_side: Which factor depends on j.
+        around: Iterations of other output loops.
+    """
+
+    ranges: tuple[UOp, UOp, UOp]
+    sizes: tuple[int, int, int]
+    wide_side: int
+    around: int
+
+
+def find_product(schedule: Schedule, kernel: Kernel, sides: Sides) -> Product | None:
+    """Return the contraction if it is large and of a form for blocks, or None."""
     if len(sides.contracted) != 1 or sides.contracted[0].src[0].op is not Ops.CONST or len(kernel.ends) != 1:
-        return False
+        return None
     k, ranges = sides.contracted[0], [_main(kernel, side) for side in sides.ranges]
     stores = [a for a in kernel.accesses if a.is_store]
     wide_side = next((n for n in (1, 0) if all(a.step(ranges[n]) == 1 for a in stores)), None)
     if wide_side is None or len(schedule.factors()) != 2 or schedule.reads_outputs():
-        return False
+        return None
     i, j = ranges[1 - wide_side], ranges[wide_side]
     sizes = kernel.size(i), kernel.size(j), kernel.size(k)
-    factors = schedule.factors()
     if not takes_blocks(*sizes):
-        return False
+        return None
     others = [a for a in schedule.axes if not a.reduce and a.range not in (i, j)]
     if any(a.kind is not AxisType.LOOP for a in schedule.axes if not a.reduce):
-        return False
+        return None
     around = math.prod(a.size for a in others if isinstance(a.size, int))
+    return Product((i, j, k), sizes, wide_side, around)
+
+
+def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
+    """Apply blocks to a large contraction; False if it is not one."""
+    product = find_product(schedule, kernel, sides)
+    if product is None:
+        return False
+    (i, j, k), sizes, wide_side = product.ranges, product.sizes, product.wide_side
     renderer, itemsize = schedule.renderer, sides.reduce.dtype.itemsize
     lanes, longest = kernel.lanes(j, renderer.vector_bytes), longest_sides(renderer.cache_bytes, itemsize)
     machine = Machine(renderer.vector_registers, lanes, renderer.threads, longest)
     narrow, wide = sides.loads[1 - wide_side], sides.loads[wide_side]
     copies = _copy_cycles(narrow, i, k, False), _copy_cycles(wide, j, k, True)
-    chosen = choose_blocks(*sizes[:2], machine, around, copies)
-    cores = enumerate(renderer.tensor_cores)
-    unit = next((n for n, c in cores if c.dims[0] == lanes and narrow_factors(factors, c)), None)
+    chosen = choose_blocks(*sizes[:2], machine, product.around, copies)
+    cores, factors = enumerate(renderer.tensor_cores), schedule.factors()
+    unit = next((n for n, c in cores if not c.is_tile and c.dims[0] == lanes and narrow_factors(factors, c)), None)
     packed = 1 if unit is None else renderer.tensor_cores[unit].packed
     words = terms_per_block(-(-sizes[2] // packed), TERMS[1] * 4 // max(4, itemsize))
     panel = any(a.step(i) == 1 for a in narrow)
@@ -190,13 +215,13 @@ def _apply(schedule: Schedule, ranges: tuple[UOp, UOp, UOp], blocks: Blocks, ter
     """Write the steps."""
     lanes, wide_side = form.lanes, form.wide_side
     i, j, k = ranges
-    narrow = _cut(schedule, i, blocks.rows, blocks.narrow_tiles, blocks.narrow_blocks)
-    wide = _cut(schedule, j, blocks.vectors * lanes, blocks.wide_tiles, blocks.wide_blocks)
+    narrow = cut(schedule, i, blocks.rows, blocks.narrow_tiles, blocks.narrow_blocks)
+    wide = cut(schedule, j, blocks.vectors * lanes, blocks.wide_tiles, blocks.wide_blocks)
     # Blocks outside, the loop over panels around that over rows: a panel stays in the cache for all of them.
     inside = [wide[1], narrow[1], narrow[2], wide[2]]
-    first = _to_the_end(schedule, [r for r in (narrow[0], wide[0], *inside) if r is not None], inside)
+    first = move_to_the_end(schedule, [r for r in (narrow[0], wide[0], *inside) if r is not None], inside)
     size = k.src[0].arg
-    schedule.apply(Opt(OptOps.PADTO, _at(schedule, k), -(-size // terms) * terms))
+    schedule.apply(Opt(OptOps.PADTO, axis_of(schedule, k), -(-size // terms) * terms))
     if size > terms:
         schedule.apply(Opt(OptOps.BLOCK, 0, terms))
         schedule.apply(Opt(OptOps.CACHE, first))
@@ -205,22 +230,23 @@ def _apply(schedule: Schedule, ranges: tuple[UOp, UOp, UOp], blocks: Blocks, ter
     else:
         schedule.apply(Opt(OptOps.STAGE, first, (1 - wide_side, form.panel)))
         schedule.apply(Opt(OptOps.STAGE, first, (wide_side, True)))
-    rows, columns = _at(schedule, narrow[2]), _at(schedule, wide[2])
+    rows, columns = axis_of(schedule, narrow[2]), axis_of(schedule, wide[2])
     schedule.apply(Opt(OptOps.UPCAST, rows, 0))
     schedule.apply(Opt(OptOps.VECTOR, columns, lanes))
     if blocks.vectors > 1:
         schedule.apply(Opt(OptOps.UPCAST, columns, 0))
     schedule.apply(Opt(OptOps.UNROLL, len(schedule.reduce_axes()) - 1, UNROLL))
-    _use_threads(schedule, first)
+    run_blocks_in_parallel(schedule, first)
 
 
-def _at(schedule: Schedule, r: UOp) -> int:
+def axis_of(schedule: Schedule, r: UOp) -> int:
+    """Return the position of a current range."""
     return next(n for n, a in enumerate(schedule.axes) if a.range is r)
 
 
-def _cut(schedule: Schedule, r: UOp, tile: int, count: int, blocks: int) -> tuple[UOp | None, UOp | None, UOp]:
+def cut(schedule: Schedule, r: UOp, tile: int, count: int, blocks: int) -> tuple[UOp | None, UOp | None, UOp]:
     """Cut an output loop into blocks of ``count`` tiles; returns the ranges of blocks, of tiles, and within a tile."""
-    at = _at(schedule, r)
+    at = axis_of(schedule, r)
     schedule.apply(Opt(OptOps.PADTO, at, tile * count * blocks))
     outer = middle = None
     if blocks > 1:
@@ -234,17 +260,17 @@ def _cut(schedule: Schedule, r: UOp, tile: int, count: int, blocks: int) -> tupl
     return outer, middle, schedule.axes[at].range
 
 
-def _to_the_end(schedule: Schedule, wanted: list[UOp], inside: list[UOp | None]) -> int:
+def move_to_the_end(schedule: Schedule, wanted: list[UOp], inside: list[UOp | None]) -> int:
     """Move output loops to the end, in the given order; returns the position of the first one that is ``inside``."""
     outputs = [n for n, a in enumerate(schedule.axes) if not a.reduce]
     for place, r in zip(outputs[len(outputs) - len(wanted) :], wanted, strict=True):
-        at = _at(schedule, r)
+        at = axis_of(schedule, r)
         if at != place:
             schedule.apply(Opt(OptOps.SWAP, place, at))
     return next(n for n, a in enumerate(schedule.axes) if a.range in inside)
 
 
-def _use_threads(schedule: Schedule, first: int) -> None:
+def run_blocks_in_parallel(schedule: Schedule, first: int) -> None:
     """Join the loops over blocks and run them in parallel."""
     if not schedule.renderer.has_threads or first == 0 or not isinstance(schedule.axes[0].size, int):
         return

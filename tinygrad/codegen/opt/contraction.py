@@ -19,6 +19,7 @@ from tinygrad.codegen.opt.analysis import Access, Kernel
 from tinygrad.codegen.opt.blocking import optimize_blocked
 from tinygrad.codegen.opt.loops import LOOPS, block_long_sums, position, use_threads, vectorize_output, vectorize_reduce
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.opt.tile_blocks import optimize_tiled
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -269,7 +270,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         return False
     if not all(sides.ranges):
         return _optimize_matvec(schedule, kernel, sides)
-    if optimize_blocked(schedule, kernel, sides):
+    if optimize_tiled(schedule, kernel, sides) or optimize_blocked(schedule, kernel, sides):
         return True
     tile = search_tile(kernel, sides, renderer.vector_bytes, renderer.vector_registers)
     dot = dot_product_form(kernel, sides)

@@ -89,17 +89,13 @@ class Dot:
 
 def narrow_factors(factors: tuple[UOp, ...], core: TensorCore) -> tuple[UOp, UOp] | None:
     """Return the factors of a product before they were cast, if the instruction takes such ones."""
-    if len(set(factors)) != 2 or any(f.op is not Ops.CAST or f.dtype is not core.dtype_out for f in factors):
+    if len(set(factors)) != 2 or any(f.op is not Ops.CAST for f in factors):
         return None
-    found = tuple(f.src[0].dtype for f in factors)
-    if core.dtype_in is dtypes.uint8:
-        fits = set(found) <= {dtypes.int8, dtypes.uint8} and dtypes.int8 in found
-    else:
-        fits = set(found) == {core.dtype_in}
-    return (factors[0].src[0], factors[1].src[0]) if fits else None
+    first, second = (f.src[0] for f in factors)
+    return (first, second) if core.takes(first.dtype, second.dtype, factors[0].dtype) else None
 
 
-class _Env:
+class Env:
     """What the original ranges are in one loop nest, and what was rebuilt there."""
 
     def __init__(self, schedule: Schedule, final: dict[UOp, UOp], own: dict[UOp, UOp] | None = None) -> None:
@@ -127,6 +123,13 @@ class _Env:
             self.padded |= 1 << schedule.original[o]
 
 
+def _inside(env: Env, value: UOp, ranges: tuple[UOp, ...], outside: Any) -> UOp:
+    """Return a value, and a constant beyond the end of padded ranges."""
+    for g in dict.fromkeys(g for r in ranges for g in env.conditions.get(r, ())):
+        value = UOp(Ops.WHERE, value.dtype, (g, value, UOp(Ops.CONST, value.dtype, (), outside)))
+    return value
+
+
 def _const(value: int) -> UOp:
     return UOp(Ops.CONST, dtypes.weakint, (), value)
 
@@ -140,7 +143,7 @@ def simplified(u: UOp) -> UOp:
     return u.simplify() if any(u.ops_below >> op & 1 for op in _DIVISIONS) else u
 
 
-def _place(parts: list[tuple[UOp, int]]) -> UOp:
+def place_of(parts: list[tuple[UOp, int]]) -> UOp:
     """Return the sum of terms times steps."""
     total: UOp | None = None
     for value, step in parts:
@@ -159,12 +162,12 @@ class Rebuild:
         )
         self.final = self._final({})
         cached = schedule.cached
-        self.inside = self._in_order(cached.outputs) if cached else []
-        self.blocks = self._in_order(cached.blocks) if cached else []
+        self.inside = self.in_order(cached.outputs) if cached else []
+        self.blocks = self.in_order(cached.blocks) if cached else []
 
     def run(self) -> UOp:
         """Return the kernel."""
-        return self._rebuilt(_Env(self.s, self.final), self.s.sink)
+        return self._rebuilt(Env(self.s, self.final), self.s.sink)
 
     def _final(self, stop: dict[UOp, UOp]) -> dict[UOp, UOp]:
         """Return every replaced range's value in terms of final ranges, or of those that ``stop`` gives instead."""
@@ -174,7 +177,7 @@ class Rebuild:
                 final[old] = rebuild(value, final)
         return final
 
-    def _in_order(self, ranges: tuple[UOp, ...]) -> list[UOp]:
+    def in_order(self, ranges: tuple[UOp, ...]) -> list[UOp]:
         """Return the final ranges that stand for ``ranges``, in the order of the axes."""
         found: dict[UOp, None] = {}
         stack = list(reversed(ranges))
@@ -188,7 +191,7 @@ class Rebuild:
 
     # ---- plain nodes
 
-    def _rebuilt(self, env: _Env, root: UOp) -> UOp:
+    def _rebuilt(self, env: Env, root: UOp) -> UOp:
         """Rebuild ``root`` and what it needs in one loop nest."""
         new, cached, staged, dot, factors = env.new, self.s.cached, self.s.staged, self.s.dot, self.s.factors()
         stack = [root]
@@ -204,7 +207,7 @@ class Rebuild:
                 new[u] = self._dot(dot, new[factors[dot.first]], new[factors[1 - dot.first]])
                 continue
             if cached is not None and u.op is Ops.REDUCE:
-                new[u] = self._cache(u, cached)
+                new[u] = self.cache(u, cached)
                 continue
             missing = [x for x in u.src if x not in new]
             if missing:
@@ -214,12 +217,12 @@ class Rebuild:
             new[u] = self._node(env, u)
         return new[root]
 
-    def _node(self, env: _Env, u: UOp) -> UOp:
+    def _node(self, env: Env, u: UOp) -> UOp:
         if u.op is Ops.REDUCE:
-            return self._reduce(env, u, self._in_order(u.src[1:]))
+            return self._reduce(env, u, self.in_order(u.src[1:]))
         src = tuple([env.new[s] for s in u.src])
         if u.op is Ops.END:
-            return UOp(Ops.END, dtypes.void, (src[0], *self._store_order(src[0], self._in_order(u.src[1:]))))
+            return UOp(Ops.END, dtypes.void, (src[0], *self._store_order(src[0], self.in_order(u.src[1:]))))
         if u.op is Ops.INDEX and is_memory(u.src[0]):
             src = self._index_src(env, u, src)
         return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
@@ -234,7 +237,7 @@ class Rebuild:
         found = dict(zip(places, ordered, strict=True))
         return [found.get(n, r) for n, r in enumerate(ranges)]
 
-    def _index_src(self, env: _Env, u: UOp, src: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    def _index_src(self, env: Env, u: UOp, src: tuple[UOp, ...]) -> tuple[UOp, ...]:
         """Simplify a changed index, and gate it where it depends on a padded range."""
         if self.s.replaced:
             src = (src[0], *(simplified(s) for s in src[1:]))
@@ -248,17 +251,13 @@ class Rebuild:
 
     # ---- reductions
 
-    def _reduce(self, env: _Env, u: UOp, ranges: list[UOp]) -> UOp:
+    def _reduce(self, env: Env, u: UOp, ranges: list[UOp]) -> UOp:
         """Rebuild a REDUCE: over its final ranges, the identity beyond the end of padded ones, blocks inside."""
         value = env.new[u.src[0]]
-        gates = list(dict.fromkeys(g for r in u.src[1:] for g in env.conditions.get(r, ())))
-        own = sum(1 << self.s.original[r] for r in u.src[1:] if r in env.conditions)
-        if gates and not (u.arg[0] is Ops.ADD and self._is_zero_outside(u.src[0], own)):
-            identity = UOp(Ops.CONST, u.dtype, (), identity_element(u.arg[0], u.dtype))
-            for g in gates:
-                value = UOp(Ops.WHERE, u.dtype, (g, value, identity))
         dot = self.s.dot
         if dot is None:
+            if u.arg[0] is not Ops.ADD or not self._is_zero_outside(env, u.src[0], u.src[1:]):
+                value = _inside(env, value, u.src[1:], identity_element(u.arg[0], u.dtype))
             return self._summed(u, value, ranges)
         ranges = [r for r in ranges if r is not dot.range]
         total = self._summed(u, value, ranges)
@@ -281,8 +280,9 @@ class Rebuild:
         zero = UOp(Ops.CONST, dot.core.dtype_out, (), 0)
         return UOp(Ops.WMMA, dot.core.dtype_out, (a, b, zero), dot.core.arg("CPU"))
 
-    def _is_zero_outside(self, value: UOp, own: int) -> bool:
-        """Whether a value is 0 where every load that depends on the ranges ``own`` gives 0."""
+    def _is_zero_outside(self, env: Env, value: UOp, ranges: tuple[UOp, ...]) -> bool:
+        """Whether a value is 0 beyond the end of the padded ones among ``ranges``, where loads give 0."""
+        own = sum(1 << self.s.original[r] for r in ranges if r in env.conditions)
         stack = [value]
         while stack:
             u = stack.pop()
@@ -299,28 +299,35 @@ class Rebuild:
 
     # ---- scratch memory
 
-    def _scratch(self, dtype: DType, size: int) -> UOp:
+    def scratch(self, dtype: DType, size: int) -> UOp:
+        """Return new scratch memory of ``size`` elements."""
         arg = ParamArg(self.next_slot, dtype, (size,), addrspace=AddrSpace.LOCAL)
         self.next_slot += 1
         return UOp(Ops.BUFFER, dtype, (), arg)
 
-    def _cache(self, u: UOp, cached: Cached) -> UOp:
+    def cache(self, u: UOp, cached: Cached) -> UOp:
         """Make the nest that adds blocks of the reduction up in scratch memory; returns the sum."""
         sizes = [r.src[0].arg for r in cached.outputs]
-        scratch = self._scratch(u.dtype, math.prod(sizes))
+        scratch = self.scratch(u.dtype, math.prod(sizes))
         steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
         fresh = {r: self.s.new_range(r.src[0].arg, r.arg[-1], frozenset()) for r in self.inside}
-        env = _Env(self.s, self.final, fresh)
+        env = Env(self.s, self.final, fresh)
         self._rebuilt(env, u.src[0])
-        part = self._reduce(env, u, [r for r in self._in_order(u.src[1:]) if r not in self.blocks])
+        part = self._reduce(env, u, [r for r in self.in_order(u.src[1:]) if r not in self.blocks])
+        place = [(env.value(r), step) for r, step in zip(cached.outputs, steps, strict=True)]
+        done = self.summed_in(scratch, u, place_of(place), part, [fresh[r] for r in self.inside])
+        result = place_of([(self.final.get(r, r), step) for r, step in zip(cached.outputs, steps, strict=True)])
+        return scratch.after(done).index(result)
+
+    def summed_in(self, scratch: UOp, u: UOp, place: UOp, part: UOp, loops: list[UOp]) -> UOp:
+        """Make the nest that adds the part of each block of the reduction ``u`` to scratch memory."""
         outer = [a.range for a in self.s.axes if not a.reduce and a.range not in self.inside]
-        cleared = self._clear(scratch.after(*outer), math.prod(sizes), identity_element(u.arg[0], u.dtype))
-        place = _place([(env.value(r), step) for r, step in zip(cached.outputs, steps, strict=True)])
+        if not self.blocks:
+            return scratch.after(*outer).index(place).store(part).end(*loops)
+        cleared = self._clear(scratch.after(*outer), scratch.arg.shape[0], identity_element(u.arg[0], u.dtype))
         target = scratch.after(cleared, *outer, *self.blocks).index(place)
         added = target.store(UOp(u.arg[0], u.dtype, (target, part)))
-        done = added.end(*(fresh[r] for r in self.inside)).end(*self.blocks)
-        result = _place([(self.final.get(r, r), step) for r, step in zip(cached.outputs, steps, strict=True)])
-        return scratch.after(done).index(result)
+        return added.end(*loops).end(*self.blocks)
 
     def _clear(self, scratch: UOp, size: int, identity: Any) -> UOp:
         """Make the loop that fills scratch memory with one number.
@@ -331,11 +338,16 @@ class Rebuild:
         lanes = math.gcd(size, max(1, self.s.renderer.vector_bytes // scratch.dtype.itemsize))
         parts = [(size // lanes, AxisType.LOOP, lanes), (lanes, AxisType.VECTOR, 1)]
         made = [(self.s.new_range(n, kind, frozenset()), step) for n, kind, step in parts if n > 1]
-        place = scratch.index(_place(made))
+        place = scratch.index(place_of(made))
         return place.store(UOp(Ops.CONST, scratch.dtype, (), identity)).end(*(r for r, _ in made))
 
-    def _stage(self, env: _Env, u: UOp, staged: Staged) -> UOp:
+    def _stage(self, env: Env, u: UOp, staged: Staged) -> UOp:
         """Make the nest that copies an operand to scratch memory; returns the read of the copy."""
+        copy, steps = self.filled(env, u, staged)
+        return copy.index(place_of([(env.value(r), step) for r, step in steps.items()]))
+
+    def filled(self, env: Env, u: UOp, staged: Staged) -> tuple[UOp, dict[UOp, int]]:
+        """Make the nest that copies an operand to scratch memory; returns the copy and the step of each range in it."""
         ranges = (*staged.outputs, *staged.reduces)
         plain = {r: self.s.new_range(r.src[0].arg, AxisType.LOOP, frozenset()) for r in ranges}
         walk = _steps(self._copied(u, plain, env.own), plain)
@@ -348,13 +360,14 @@ class Rebuild:
             lanes = self.s.renderer.vector_bytes // dtype.itemsize
             while lanes > 2 and lanes // 2 >= n:
                 lanes //= 2
-        steps, size = _layout(staged, lane, lanes, LINE_BYTES // dtype.itemsize)
+        steps, size = self.layout(staged, lane, lanes, LINE_BYTES // dtype.itemsize)
+        inner = min(ranges, key=lambda r: steps[r])
         loops: list[UOp] = []
         values: dict[UOp, UOp] = {}
         for r in sorted(ranges, key=lambda r: (r is lane, -abs(walk[r]))):
             if r is lane:
                 values[r], own = self._fill_loops(r, lanes, AxisType.VECTOR)
-            elif staged.panel and r is staged.outputs[-1] and lane is not None:
+            elif staged.panel and r is inner and lane is not None:
                 # What is contiguous here is not there: copies beside each other make whole vectors.
                 values[r], own = self._fill_loops(r, math.gcd(r.src[0].arg, lanes), AxisType.UPCAST)
             else:
@@ -363,12 +376,12 @@ class Rebuild:
         gate = None
         if lane is not None and lane.src[0].arg % lanes:
             gate = lane, UOp(Ops.CMPLT, dtypes.bool, (values[lane], lane.src[0]))
-        inside = self._in_order(staged.inside)
+        inside = self.in_order(staged.inside)
         outer = [env.value(a.range) for a in self.s.axes if not a.reduce and a.range not in inside]
-        scratch = self._scratch(dtype, size)
-        target = scratch.after(*outer, *self.blocks).index(_place([(values[r], steps[r]) for r in ranges]))
+        scratch = self.scratch(dtype, size)
+        target = scratch.after(*outer, *self.blocks).index(place_of([(values[r], steps[r]) for r in ranges]))
         filled = target.store(self._copied(u, values, env.own, gate)).end(*loops)
-        return scratch.after(filled).index(_place([(env.value(r), steps[r]) for r in ranges]))
+        return scratch.after(filled), {r: steps[r] for r in ranges}
 
     def _copied(self, u: UOp, values: dict[UOp, UOp], own: dict[UOp, UOp], gate: tuple[UOp, UOp] | None = None) -> UOp:
         """Return an operand where ranges have the given values; packed in words for a dot-product instruction."""
@@ -393,17 +406,40 @@ class Rebuild:
         return word
 
     def _operand(self, u: UOp, values: dict[UOp, UOp], own: dict[UOp, UOp], gate: tuple[UOp, UOp] | None) -> UOp:
-        env = _Env(self.s, self._final(values), own)
+        env = Env(self.s, self._final(values), own)
         if gate is not None:
             env.add(self.s, *gate)
-        return self._rebuilt(env, u)
+        value = self._rebuilt(env, u)
+        if self.s.dot is None:
+            return value
+        # What is packed with others cannot be left out of the sum any more.
+        terms = next(r.src[1:] for r in self.s.nodes if r.op is Ops.REDUCE)
+        return value if self._is_zero_outside(env, u, terms) else _inside(env, value, terms, 0)
+
+    def layout(self, staged: Staged, lane: UOp | None, lanes: int, line: int) -> tuple[dict[UOp, int], int]:
+        """Return the step of each range in the copy, and its size.
+
+        What lies beside each other for one value of the reduction (rows), and whole panels, start in different cache
+        lines of different sets, whatever their sizes.
+        """
+        tile, reduces = staged.outputs[-1], staged.reduces
+        order = [*staged.outputs[:-1], *((*reduces, tile) if staged.panel else (tile, *reduces))]
+        steps: dict[UOp, int] = {}
+        step = 1
+        for r in reversed(order):
+            steps[r] = step
+            n = r.src[0].arg
+            step *= -(-n // lanes) * lanes if r is lane else n
+            if r is reduces[0]:
+                step = (-(-step // line) | 1) * line
+        return steps, step
 
     def _fill_loops(self, r: UOp, count: int, kind: AxisType) -> tuple[UOp, list[UOp]]:
         """Cut ``count`` iterations off a range of a copy; return its value, and the loops that it takes."""
         outer = -(-r.src[0].arg // count)
         parts = [(outer, AxisType.LOOP, count), (count, kind, 1)]
         made = [(self.s.new_range(n, k, frozenset()), step) for n, k, step in parts if n > 1]
-        return _place(made), [loop for loop, _ in made]
+        return place_of(made), [loop for loop, _ in made]
 
 
 def _steps(value: UOp, ranges: dict[UOp, UOp]) -> dict[UOp, int]:
@@ -416,22 +452,3 @@ def _steps(value: UOp, ranges: dict[UOp, UOp]) -> dict[UOp, int]:
                 linear = not any(made in t.toposort() for t in terms if t is not made)
                 found[r].add(terms.get(made, 0) if linear else 1 << 20)
     return {r: max(s - {0}, default=0) if len(s - {0}) < 2 else 1 << 20 for r, s in found.items()}
-
-
-def _layout(staged: Staged, lane: UOp | None, lanes: int, line: int) -> tuple[dict[UOp, int], int]:
-    """Return the step of each range in the copy, and its size.
-
-    What lies beside each other for one value of the reduction (rows), and whole panels, start in different cache lines
-    of different sets, whatever their sizes.
-    """
-    tile, reduces = staged.outputs[-1], staged.reduces
-    order = [*staged.outputs[:-1], *((*reduces, tile) if staged.panel else (tile, *reduces))]
-    steps: dict[UOp, int] = {}
-    step = 1
-    for r in reversed(order):
-        steps[r] = step
-        n = r.src[0].arg
-        step *= -(-n // lanes) * lanes if r is lane else n
-        if r is reduces[0]:
-            step = (-(-step // line) | 1) * line
-    return steps, step

@@ -16,6 +16,7 @@ from tinygrad.codegen.late.structure import set_bits
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
 from tinygrad.codegen.opt.rebuild import Rebuild
 from tinygrad.codegen.opt.scratch import Axis, ScratchSteps
+from tinygrad.codegen.opt.tiles import TileDot, TileRebuild
 from tinygrad.dtype import dtypes
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
@@ -148,7 +149,7 @@ class Schedule(ScratchSteps):
         if old in self.over_copies:
             self.over_copies.update(children)
 
-    def _split_inner(self, position: int, factor: int, kind: AxisType) -> UOp:
+    def split_inner(self, position: int, factor: int, kind: AxisType) -> UOp:
         """Split off the last ``factor`` iterations as a new axis of ``kind``; returns its range."""
         axis = self.axes[position]
         old, origins = axis.range, self.origins[axis.range]
@@ -174,7 +175,7 @@ class Schedule(ScratchSteps):
         factor = self._factor(opt, axis)
         if factor > MAX_COPIES:
             raise KernelOptError(f"{opt}: {factor} copies are more than {MAX_COPIES}")
-        self._split_inner(position, factor, AxisType.UPCAST)
+        self.split_inner(position, factor, AxisType.UPCAST)
 
     def _unroll(self, opt: Opt) -> None:
         position = self._axis(opt)
@@ -182,7 +183,7 @@ class Schedule(ScratchSteps):
         factor = self._factor(opt, self.axes[position])
         if factor > MAX_COPIES:
             raise KernelOptError(f"{opt}: {factor} copies are more than {MAX_COPIES}")
-        self._split_inner(position, factor, AxisType.UNROLL)
+        self.split_inner(position, factor, AxisType.UNROLL)
 
     def _vector(self, opt: Opt) -> None:
         position = self._axis(opt)
@@ -198,7 +199,7 @@ class Schedule(ScratchSteps):
         for other in self.axes:
             if other.kind is AxisType.VECTOR and self.meet(axis.range, other.range):
                 raise KernelOptError(f"{opt}: values would depend on two VECTOR axes")
-        self._split_inner(position, lanes, AxisType.VECTOR)
+        self.split_inner(position, lanes, AxisType.VECTOR)
 
     def meet(self, a: UOp, b: UOp) -> bool:
         """Whether some value depends on both ranges, or is computed over one while it depends on the other."""
@@ -212,7 +213,7 @@ class Schedule(ScratchSteps):
         if axis.kind not in _LOOP_KINDS:
             raise KernelOptError(f"{opt}: a {axis.kind.name} axis cannot become two")
         if factor != axis.size:
-            self._split_inner(position, factor, axis.kind)
+            self.split_inner(position, factor, axis.kind)
             self.axes.insert(position + 1, self.axes.pop())
 
     def _overlap(self, opt: Opt) -> None:
@@ -317,7 +318,7 @@ class Schedule(ScratchSteps):
         if any(not self.origins[axis.range] & set(u.src[1:]) for u in self.nodes if u.op is Ops.END):
             raise KernelOptError(f"{opt}: a store is outside of the axis")
         if pieces != size:
-            self._split_inner(position, size // pieces, axis.kind)
+            self.split_inner(position, size // pieces, axis.kind)
             self.axes.insert(position + 1, self.axes.pop())
         self.retype(position, AxisType.THREAD)
         self.axes.insert(0, self.axes.pop(position))
@@ -340,7 +341,7 @@ class Schedule(ScratchSteps):
             self.block_outer.add(axis.range)
             return
         was_outer = axis.range in self.block_outer
-        inner = self._split_inner(position, factor, AxisType.REDUCE)
+        inner = self.split_inner(position, factor, AxisType.REDUCE)
         self.axes.insert(position + 1, self.axes.pop())
         self.block_outer.add(self.axes[position].range)
         if was_outer:
@@ -363,7 +364,7 @@ class Schedule(ScratchSteps):
             raise KernelOptError(f"{opt}: a {axis.kind.name} axis cannot be local")
         if any(a.kind is AxisType.GROUP_REDUCE for a in self.axes):
             raise KernelOptError(f"{opt}: the work-group shares a reduction already")
-        self._split_inner(position, self._factor(opt, axis), AxisType.LOCAL)
+        self.split_inner(position, self._factor(opt, axis), AxisType.LOCAL)
 
     def _group(self, opt: Opt) -> None:
         self._needs_locals(opt)
@@ -377,16 +378,16 @@ class Schedule(ScratchSteps):
         if any(a.kind is AxisType.GROUP_REDUCE for a in self.axes):
             raise KernelOptError(f"{opt}: there is a GROUP_REDUCE axis already")
         if opt.op is OptOps.GROUP or factor == axis.size:
-            self._split_inner(position, factor, AxisType.GROUP_REDUCE)
+            self.split_inner(position, factor, AxisType.GROUP_REDUCE)
             return
         size = self._size(opt, axis)
-        self._split_inner(position, size // factor, AxisType.REDUCE)
+        self.split_inner(position, size // factor, AxisType.REDUCE)
         self.axes.insert(position + 1, self.axes.pop())
         self.retype(position, AxisType.GROUP_REDUCE)
 
     def result(self) -> UOp:
         """Return the kernel with all steps applied."""
-        return Rebuild(self).run()
+        return (TileRebuild if isinstance(self.dot, TileDot) else Rebuild)(self).run()
 
 
 _REDUCE_STEPS = frozenset({OptOps.UNROLL, OptOps.GROUP, OptOps.GROUPTOP, OptOps.BLOCK})

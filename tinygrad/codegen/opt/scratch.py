@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt import KernelOptError, Opt
 from tinygrad.codegen.opt.rebuild import Cached, Dot, Staged, narrow_factors
+from tinygrad.codegen.opt.tiles import find_tile
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -64,7 +65,8 @@ class ScratchSteps:
     def _axis(self, opt: Opt) -> int:
         raise NotImplementedError
 
-    def _split_inner(self, position: int, factor: int, kind: AxisType) -> UOp:
+    def split_inner(self, position: int, factor: int, kind: AxisType) -> UOp:
+        """Split off the last ``factor`` iterations as a new axis of ``kind``; returns its range."""
         raise NotImplementedError
 
     def _stays_loop(self, opt: Opt, axis: Axis) -> None:
@@ -87,12 +89,13 @@ class ScratchSteps:
             raise KernelOptError(f"{opt}: the reduction must be cut by BLOCK before, and outputs must not be read")
         if any(not isinstance(a.size, int) or a.kind is not AxisType.LOOP for a in outputs):
             raise KernelOptError(f"{opt}: an axis behind is no loop of known size")
-        if any(not self._depends(reduces[0], a.range) for a in outputs):
+        if any(not self.depends(reduces[0], a.range) for a in outputs):
             raise KernelOptError(f"{opt}: the reduction does not depend on an axis behind")
         self.cached = Cached(tuple(a.range for a in outputs), tuple(blocks))
         self.around_copies.update(blocks, (a.range for a in self.axes[:position] if not a.reduce))
 
-    def _depends(self, u: UOp, r: UOp) -> bool:
+    def depends(self, u: UOp, r: UOp) -> bool:
+        """Whether a node depends on what the axis ``r`` stands for."""
         return any(self.mask[u] >> self.original[o] & 1 for o in self.origins[r])
 
     def _stage(self, opt: Opt) -> None:
@@ -112,17 +115,22 @@ class ScratchSteps:
         narrow = narrow_factors(factors, core)
         if narrow is None or self.dot or self.staged or wide not in (0, 1):
             raise KernelOptError(f"{opt}: the kernel sums no products of {core.dtype_in} in {core.dtype_out}")
+        for f in factors:
+            self._copied(opt, f, True)
+        if core.is_tile:
+            self.dot = find_tile(self, opt, core, narrow)
+            for f in factors:
+                self._copy_operand(opt, f, True)
+            return
         blocks = self.cached.blocks if self.cached else ()
         loops = [i for i in self.reduce_axes() if self.axes[i].range not in blocks]
         if not loops or not isinstance(self.axes[loops[-1]].size, int) or self.axes[loops[-1]].size % core.packed:
             raise KernelOptError(f"{opt}: the innermost reduce axis is no multiple of {core.packed}; use PADTO before")
         if self.axes[loops[-1]].size == core.packed or any(
-            not self._depends(f, self.axes[loops[-1]].range) for f in factors
+            not self.depends(f, self.axes[loops[-1]].range) for f in factors
         ):
             raise KernelOptError(f"{opt}: the innermost reduce axis is too short, or an operand does not depend on it")
-        for f in factors:
-            self._copied(opt, f, True)
-        self.dot = Dot(self._split_inner(loops[-1], core.packed, AxisType.UNROLL), core, narrow, wide)
+        self.dot = Dot(self.split_inner(loops[-1], core.packed, AxisType.UNROLL), core, narrow, wide)
         for i in (1 - wide, wide):
             self._copy_operand(opt, factors[i], i == wide or bool(opt.arg[2]))
 
@@ -138,8 +146,8 @@ class ScratchSteps:
         if self.dot is not None:
             blocks = (*blocks, self.dot.range)
         inside = [a for a in self.axes[position:] if not a.reduce]
-        outputs = tuple(a.range for a in inside if self._depends(operand, a.range))
-        reduces = [a for a in self.axes if a.reduce and a.range not in blocks and self._depends(operand, a.range)]
+        outputs = tuple(a.range for a in inside if self.depends(operand, a.range))
+        reduces = [a for a in self.axes if a.reduce and a.range not in blocks and self.depends(operand, a.range)]
         if not outputs or not reduces or operand in self.staged:
             raise KernelOptError(f"{opt}: the operand is not used again behind this axis, or is a copy already")
         kinds = {a.kind for a in (*inside, *reduces)}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
 import struct
 from collections.abc import Callable
@@ -227,6 +228,52 @@ def dot_uint8(a: int, b: int, total: int) -> int:
     return (total + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
 
 
+_TILE = 16  # rows, columns and words of a tile
+
+
+def tile_bfloat16_bfloat16(a: list[int], b: list[int], total: list[float]) -> list[float]:
+    """Return ``total`` + the product of two tiles of packed pairs of bfloat16, as tdpbf16ps does."""
+    fma, add = fused_multiply_add(dtypes.float32), ROUND[dtypes.float32]
+    left, right = ([[_half(w, shift) for w in tile] for shift in (0, 16)] for tile in (a, b))
+    sums = []
+    for i, j in itertools.product(range(_TILE), repeat=2):
+        chains = [0.0, 0.0]
+        for k in range(_TILE):
+            for n in (0, 1):
+                chains[n] = _normal(fma(left[n][i * _TILE + k], right[n][k * _TILE + j], chains[n]))
+        product = _normal(add(chains[0] + chains[1]))
+        sums.append(_normal(add(_normal(total[i * _TILE + j]) + product)))
+    return sums
+
+
+def _half(word: int, shift: int) -> float:
+    return _normal(_F32.unpack(_U32.pack((word >> shift & 0xFFFF) << 16))[0])
+
+
+def _tile_of_bytes(first: DType, second: DType) -> Callable[[list[int], list[int], list[int]], list[int]]:
+    """Return the function of the tile instruction for bytes with these signs; sums wrap to 32 bits."""
+    signs = [0x80 if dtype is dtypes.int8 else 0 for dtype in (first, second)]
+
+    def tile(a: list[int], b: list[int], total: list[int]) -> list[int]:
+        left, right = (
+            [[((w >> shift & 0xFF) ^ sign) - sign for shift in (0, 8, 16, 24)] for w in words]
+            for words, sign in zip((a, b), signs, strict=True)
+        )
+        sums = []
+        for i, j in itertools.product(range(_TILE), repeat=2):
+            found = total[i * _TILE + j]
+            for k in range(_TILE):
+                pairs = zip(left[i * _TILE + k], right[k * _TILE + j], strict=True)
+                found += sum(x * y for x, y in pairs)
+            sums.append((found + (1 << 31) & 0xFFFFFFFF) - (1 << 31))
+        return sums
+
+    return tile
+
+
+_BYTES: Final = (dtypes.int8, dtypes.uint8)
+
+
 def out_of_bounds(access: str, buffer: str, index: int, size: int) -> Any:
     """Raise the IndexError of an access outside a buffer."""
     raise IndexError(f"{access} of {buffer}[{index}] is out of range: {buffer} has {size} elements")
@@ -264,6 +311,8 @@ NAMESPACE: Final[dict[str, Any]] = {
     "out_of_bounds": out_of_bounds,
     "dot_bfloat16": dot_bfloat16,
     "dot_uint8": dot_uint8,
+    "tile_bfloat16_bfloat16": tile_bfloat16_bfloat16,
+    **{f"tile_{a.full_name}_{b.full_name}": _tile_of_bytes(a, b) for a in _BYTES for b in _BYTES},
     **{f"round_{dtype.full_name}": function for dtype, function in ROUND.items()},
     **{f"fma_{dtype.full_name}": fused_multiply_add(dtype) for dtype in ROUND},
     **{f"encode_{dtype.full_name}": function for dtype, function in ENCODE.items()},
