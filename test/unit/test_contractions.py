@@ -487,6 +487,33 @@ def test_units_that_do_not_fit() -> None:
         Schedule(simplify_kernel(sink), PythonRenderer(Target(device="PYTHON"))).apply(Opt(OptOps.TC, 0, (0, 1, False)))
 
 
+def test_tiles_that_do_not_fit() -> None:
+    def schedule(m: int = 32, n: int = 32, k: int = 128, layout: str = "nn") -> Schedule:
+        sink = narrow_matmul(m, n, k, layout, dtypes.int8, dtypes.int8, dtypes.int32)
+        return Schedule(simplify_kernel(sink), TILES)
+
+    tile = Opt(OptOps.TC, 0, (1, 1, 0))
+    for made, step, text in (
+        (schedule(16, 16), Opt(OptOps.TC, 0, (1, 1, None)), "axes of copies"),
+        (schedule(16, 16), Opt(OptOps.TC, 0, (1, 1, 1)), "axes of copies"),
+        (schedule(), tile, "no tile of 16 x 16"),
+        (schedule(16, 16, 100), tile, "multiple of 64"),
+        (schedule(16, 16, 64), tile, "too short"),
+        (schedule(16, 16), Opt(OptOps.TC, 0, (1, 0, 0)), "rows belong to one operand"),
+    ):
+        with pytest.raises(KernelOptError, match=text):
+            made.apply(step)
+        assert not made.applied
+        assert made.dot is None
+    many = schedule(64, 48)
+    for axis in (0, 2):
+        many.apply(Opt(OptOps.SPLIT, axis, 16))
+    many.apply(Opt(OptOps.SWAP, 1, 2))
+    with pytest.raises(KernelOptError, match="more than 8 tiles"):
+        many.apply(Opt(OptOps.TC, 0, (1, 1, 2)))
+    many.apply(Opt(OptOps.TC, 0, (1, 1, 1)))
+
+
 def test_steps_that_do_not_fit() -> None:
     schedule = Schedule(simplify_kernel(matmul(8, 16, 8)), Device["CPU"].renderer)
     for step, text in (

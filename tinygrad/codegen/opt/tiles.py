@@ -67,9 +67,13 @@ def find_tile(steps: ScratchSteps, opt: Opt, core: TensorCore, narrow: tuple[UOp
     position = opt.axis if isinstance(opt.axis, int) else 0
     inside = [a for a in steps.axes[position:] if not a.reduce]
     cached = steps.cached or Cached(tuple(a.range for a in inside), ())
+    if not isinstance(copies, int) or not 0 <= copies <= len(inside) - 2:
+        raise KernelOptError(
+            f"{opt}: {copies} axes of copies, rows and columns are not among {len(inside)} output axes"
+        )
     if [a.range for a in inside] != list(cached.outputs):
         raise KernelOptError(f"{opt}: the sums are kept in front of another axis, or axes changed since")
-    if len(inside) < 2 + copies or [a.size for a in inside[-2:]] != [core.dims[1], core.dims[0]]:
+    if [a.size for a in inside[-2:]] != [core.dims[1], core.dims[0]]:
         raise KernelOptError(f"{opt}: the last two output axes are no tile of {core.dims[1]} x {core.dims[0]}")
     loops = [i for i in steps.reduce_axes() if steps.axes[i].range not in cached.blocks]
     size = steps.axes[loops[-1]].size if len(loops) == 1 else 0
