@@ -111,7 +111,7 @@ def _scanned_by_comparing(x: UOp, op: str) -> UOp:
     def again(totals: UOp) -> UOp:
         return _scanned_by_comparing(totals, op)
 
-    if x.axis == x.ndim - 1:  # each device scans its own part
+    if x.axis == x.ndim - 1 and isinstance(x.device, tuple):  # each device scans its own part
         return _scan_blocks(x, x.shape[-1] // len(x.device), again, again, op)
     return _scan_blocks(x, BLOCK, lambda part: materialized(_compared(part, op)), again, op)
 

@@ -264,8 +264,10 @@ class UOp(
         if isinstance(value, tuple):
             return UOp.stack(*(UOp.const(v, dtype) for v in value))
         value = _py_const(value)
-        return UOp(Ops.CONST, dtypes.from_py(value), (), value) if dtype is None else UOp(
-            Ops.CONST, dtype, (), _held(value, dtype)
+        return (
+            UOp(Ops.CONST, dtypes.from_py(value), (), value)
+            if dtype is None
+            else UOp(Ops.CONST, dtype, (), _held(value, dtype))
         )
 
     @staticmethod
