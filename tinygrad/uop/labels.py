@@ -2,7 +2,7 @@
 
 In:   nodes, whose slot ``_made_by`` was filled when they were created (see ``boundary.explained``).
 Out:  ``LabelMethods``, which UOp inherits, and ``AllMetadata``, all labels as a mapping.
-Why:  a label is for people who look at a graph. It is kept on the node, so that recording one costs next to nothing,
+Why:  a label is for people who look at a graph. It is kept on the node, so that recording one costs little,
       and it is no part of what the node is.
 """
 
