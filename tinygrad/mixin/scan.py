@@ -105,14 +105,15 @@ def _scan_blocks(x: UOp, block: int, within: Callable[[UOp], UOp], between: Call
 
 def _scanned_by_comparing(x: UOp, op: str) -> UOp:
     """Scan the last axis: in short blocks each element is combined with all that are before it."""
-    if x.shape[-1] <= 2 * BLOCK:
+    size = x.shape[-1]
+    if size <= 2 * BLOCK:
         return _compared(x, op)
 
     def again(totals: UOp) -> UOp:
         return _scanned_by_comparing(totals, op)
 
-    if x.axis == x.ndim - 1 and isinstance(x.device, tuple):  # each device scans its own part
-        return _scan_blocks(x, x.shape[-1] // len(x.device), again, again, op)
+    if x.axis == x.ndim - 1 and isinstance(x.device, tuple) and isinstance(size, int):
+        return _scan_blocks(x, size // len(x.device), again, again, op)  # each device scans its own part
     return _scan_blocks(x, BLOCK, lambda part: materialized(_compared(part, op)), again, op)
 
 
