@@ -57,6 +57,26 @@ def test_random_kernels_with_the_policies(device: str, block: int) -> None:
         assert_follows_definition(kernel(*made.ends), device, made.arrays, f"seed {seed}")
 
 
+@pytest.mark.parametrize("device", ["PYTHON", "CPU"])
+@pytest.mark.parametrize("step", [2, 3, 4, -1, -2])
+@pytest.mark.parametrize("size", [1, 30, 61, 64])
+def test_lanes_apart_are_read_up_to_an_end(size: int, step: int, device: str) -> None:
+    # out[i] = x[step * i] where that exists: whole vectors are loaded with a mask that ends where the lanes' does.
+    n, dtype = 48, dtypes.int32
+    i, renderer = loop(n, 0), Device[device].renderer
+    place = i * step if step > 0 else i * step + (size - 1)
+    inside = place < size if step > 0 else UOp.const(-1, dtypes.weakint) < place
+    sink = store(param(0, n, dtype), i, at(param(1, size, dtype), place, inside), i)
+    lanes = max(4, renderer.vector_bytes // 4)
+    arrays = {0: np.full(n, 77, np.int32), 1: np.arange(1, size + 1, dtype=np.int32)}
+    steps = (Opt(OptOps.VECTOR, 0, lanes),)
+    assert_follows_definition(kernel(sink, opts=steps), device, arrays, f"{size} {step}")
+    if device == "CPU":
+        program = to_program(kernel(sink, opts=steps), renderer)
+        source = next(u.arg for u in program.toposort() if u.op is Ops.SOURCE)
+        assert "gather" not in source
+
+
 def run_cpu(sink: UOp, arrays: dict[int, np.ndarray]) -> np.ndarray:
     """Run on the CPU; returns buffer 0."""
     return run_program(to_program(sink, Device["CPU"].renderer), "CPU", arrays)[0]

@@ -165,7 +165,7 @@ class Memory(Structure):
         offsets = self._offsets(step, vectors, n)
         if step == 1 and not vectors:
             return self._access(memory, self._base(scalars, const), gate, n)
-        if offsets is not None and (gate is None or not vector_gate or values.const_lanes(gate) is not None):
+        if offsets is not None:
             collected = self._collect(u, memory, scalars, [const + o for o in offsets], gate, n)
             if collected is not None:
                 return collected
@@ -219,7 +219,11 @@ class Memory(Structure):
         span = high - low + 1
         if span > 4 * n or n < 4 or not any(active):
             return None
-        scalar_gate = gate if gate is not None and values.const_lanes(gate) is None else None
+        open_gate = gate if gate is not None and values.const_lanes(gate) is None else None
+        lane_gate = open_gate if open_gate in values.width else None
+        if lane_gate is not None and len(set(places)) < n:
+            return None
+        scalar_gate = open_gate if lane_gate is None else None
         if span < n:
             mask = values.stack(tuple(values.const(i < span, dtypes.bool) for i in range(n)))
             wide_gate: UOp | None = (
@@ -234,13 +238,22 @@ class Memory(Structure):
         for place, on in zip(places, active, strict=True):
             start = next(s for s in starts if s <= place < s + n) if on else starts[0]
             if start not in parts:
-                parts[start] = self._access(memory, self._base(scalars, start), wide_gate, n)
+                read = wide_gate if lane_gate is None else self._wide_mask(lane_gate, [p - start for p in places])
+                parts[start] = self._access(memory, self._base(scalars, start), read, n)
             lanes.append(values.lane(parts[start], place - start if on else 0))
         vector = values.stack(tuple(lanes))
         if all(active):
             return vector
         mask = values.stack(tuple(values.const(on, dtypes.bool) for on in active))
         return values.alu(Ops.WHERE, memory.dtype, (mask, vector, values.const(0, memory.dtype)))
+
+    def _wide_mask(self, gate: UOp, places: list[int]) -> UOp:
+        """Return the mask of a vector of which the lanes of a gate read the elements at ``places``, if it has them."""
+        values, n = self.values, len(places)
+        readers = dict(zip(places, range(n), strict=True))
+        is_read = values.stack(tuple(values.const(i in readers, dtypes.bool) for i in range(n)))
+        picked = values.stack(tuple(values.lane(gate, readers.get(i, 0)) for i in range(n)))
+        return values.alu(Ops.AND, dtypes.bool, (picked, is_read))
 
     def _access(self, memory: UOp, idx: UOp, gate: UOp | None, n: int) -> UOp:
         """Return a load of ``n`` elements from consecutive (scalar idx) or given (vector idx) places."""
