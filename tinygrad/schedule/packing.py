@@ -24,7 +24,7 @@ from tinygrad.uop.rewrite import substitute
 LANES = 16  # floats in the widest vectors; narrower ones divide it
 MIN_WORK = 1 << 18  # multiply-adds below which packing is not worth a kernel
 MIN_REUSE = 16  # multiply-adds per packed element
-GOOD_FILL = 0.85  # share of lanes in use that needs no improvement
+GOOD_FILL = 0.9  # share of lanes in use that needs no improvement
 
 
 def lane_fill(size: int) -> float:

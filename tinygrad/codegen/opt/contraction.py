@@ -27,6 +27,9 @@ FMA_LATENCY = 4  # cycles until a result can be added to again; two pipes make 8
 CHAIN = 64  # iterations of one float sum, each up to 8 unrolled terms, before blocks are summed on their own
 # A multiply and an add are one instruction, two of which start per cycle.
 TILE_SHARES = 4
+# Iterations of the parallel loop per thread. One is long and all take the same time, so that joining loops for more of
+# them costs more (what inner loops share is computed in each) than waiting for the last one.
+SHARE_PIECES = 8
 STREAMS, STREAM_VECTORS = 4, 2  # rows of matrix x vector at once, and vectors of each
 MANY_ROWS = 64  # with fewer rows of matrix x vector, too little would be left for threads
 LOAD_COST = 0.05  # cycles of a load that multiply-adds hide: it competes with them for what decodes and retires
@@ -289,7 +292,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         unroll_contracted(schedule, sides, tile)
     _order_loops(schedule, sides)
     block_long_sums(schedule, kernel, CHAIN)
-    use_threads(schedule, kernel, TILE_SHARES)
+    use_threads(schedule, kernel, TILE_SHARES, SHARE_PIECES * max(1, renderer.threads))
     return True
 
 

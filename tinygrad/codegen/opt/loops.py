@@ -183,13 +183,14 @@ def _block(schedule: Schedule, loops: list[Axis], longest: int) -> None:
         return
 
 
-def use_threads(schedule: Schedule, kernel: Kernel, shared: int = 1) -> None:
+def use_threads(schedule: Schedule, kernel: Kernel, shared: int = 1, pieces: int = THREAD_PIECES) -> None:
     """Make the outermost output loop the parallel one if there is enough work, joining loops until it is long.
 
     Args:
         schedule: Of the kernel.
         kernel: Its facts.
         shared: How many operations of single elements one instruction stands for, apart from vectors.
+        pieces: Iterations that are enough.
     """
     lanes = max(4, schedule.renderer.vector_bytes // 4)
     if not schedule.renderer.has_threads or kernel.work() < THREAD_WORK * lanes * shared or not kernel.ends:
@@ -203,7 +204,7 @@ def use_threads(schedule: Schedule, kernel: Kernel, shared: int = 1) -> None:
         ]
         if not outer or not isinstance(schedule.axes[outer[0]].size, int):
             return
-        long_enough = schedule.axes[outer[0]].size >= THREAD_PIECES
+        long_enough = schedule.axes[outer[0]].size >= min(pieces, THREAD_PIECES)
         if long_enough or len(outer) < 2 or not _may_merge(schedule, kernel, *outer[:2]):
             break
         schedule.apply(Opt(OptOps.MERGE, *outer[:2]))
