@@ -48,12 +48,14 @@ class InPlaceNames(TorchNames):
 
 # name_ is t.assign(t.name(...)).
 ASSIGNED: Final = (
-    "abs", "add", "addcdiv", "addcmul", "addmm", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil",
-    "clamp", "clamp_max", "clamp_min", "clip", "cos", "div", "divide", "erf", "exp", "exp2", "floor", "floor_divide",
-    "fmod", "index_add", "index_copy", "index_fill", "leaky_relu", "lerp", "log", "log10", "log2", "masked_fill",
-    "mul", "multiply", "nan_to_num", "neg", "negative", "pow", "reciprocal", "relu", "remainder", "round", "rsqrt",
-    "scatter", "scatter_add", "scatter_reduce", "sigmoid", "sign", "sin", "sqrt", "square", "sub", "subtract", "tan",
-    "tanh", "tril", "triu", "true_divide", "trunc",
+    "abs", "acos", "acosh", "add", "addcdiv", "addcmul", "addmm", "asin", "asinh", "atan", "atanh", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "celu", "clamp", "clamp_max", "clamp_min", "clip", "copysign",
+    "cos", "cosh", "cumprod", "cumsum", "deg2rad", "div", "divide", "elu", "erf", "exp", "exp2", "expm1",
+    "floor", "floor_divide", "fmod", "frac", "hardtanh", "index_add", "index_copy", "index_fill",
+    "leaky_relu", "lerp", "log", "log10", "log1p", "log2", "logit", "masked_fill", "mul", "multiply", "nan_to_num",
+    "neg", "negative", "pow", "rad2deg", "reciprocal", "relu", "remainder", "round", "rsqrt", "scatter", "scatter_add",
+    "scatter_reduce", "selu", "sgn", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "sub", "subtract", "tan",
+    "tanh", "tril", "triu", "true_divide", "trunc", "xlogy",
 )  # fmt: skip
 # name_ makes t show t.name(...), another view of the same values.
 REPLACED: Final = ("detach", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")

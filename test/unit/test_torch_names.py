@@ -209,6 +209,29 @@ swapdims_: x.swapdims_(0, 1)
 t_: x.t_()
 transpose_: x.transpose_(0, 1)
 unsqueeze_: x.unsqueeze_(1)
+acos_: x.sigmoid_().acos_()
+acosh_: x.abs_().add_(1).acosh_()
+asin_: x.sigmoid_().asin_()
+asinh_: x.asinh_()
+atan_: x.atan_()
+atanh_: x.mul_(0.2).atanh_()
+celu_: x.celu_() ~ torch.celu_(x)
+copysign_: x.copysign_(-a)
+cosh_: x.cosh_()
+cumprod_: x.cumprod_(1)
+cumsum_: x.cumsum_(0)
+deg2rad_: x.deg2rad_()
+elu_: x.elu_() ~ torch.nn.functional.elu_(x)
+expm1_: x.expm1_()
+frac_: x.frac_()
+hardtanh_: x.hardtanh_() ~ torch.nn.functional.hardtanh_(x)
+log1p_: x.abs_().log1p_()
+logit_: x.abs_().mul_(0.2).logit_()
+rad2deg_: x.rad2deg_()
+selu_: x.selu_(alpha=1.6732632423543772, gamma=1.0507009873554805) ~ torch.selu_(x)
+sgn_: x.sgn_()
+sinh_: x.sinh_()
+xlogy_: x.xlogy_(a.abs())
 """
 
 DATA: dict[str, Any] = {
@@ -312,7 +335,16 @@ def test_errors(call: Any, match: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "instead"),
-    [("stride", "no strides"), ("grad_fn", "t.uop"), ("unique", "numpy"), ("index_put_", "t[indices]")],
+    [
+        ("stride", "no strides"),
+        ("grad_fn", "t.uop"),
+        ("unique", "numpy"),
+        ("index_put_", "t[indices]"),
+        ("layer_norm", "layernorm"),
+        ("conv1d", "conv2d"),
+        ("mse_loss", "square().mean()"),
+        ("binary_cross_entropy", "binary_crossentropy"),
+    ],
 )
 def test_names_without_counterpart_say_what_to_write(name: str, instead: str) -> None:
     for owner in (Tensor, Tensor([1.0])):
