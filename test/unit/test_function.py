@@ -276,3 +276,23 @@ def test_operations_with_kernels_of_their_own(name: str) -> None:
         return result[0] if isinstance(result, tuple) else result
 
     np.testing.assert_allclose(function(run)(x).numpy(), run(x).numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cummax", "logcumsumexp", "sort", "attention"])
+@pytest.mark.parametrize("after", ["sin", "sort", "cummax"])
+def test_gradient_through_calls_in_the_body(name: str, after: str) -> None:
+    x = Tensor(np.random.default_rng(0).standard_normal((300, 70)).astype(np.float32)).realize()
+
+    def apply(name: str, x: Tensor) -> Tensor:
+        result = getattr(x, name)(*([] if name == "sin" else [1]))
+        return result[0] if isinstance(result, tuple) else result
+
+    def run(x: Tensor) -> Tensor:  # the body reads its argument, then calls, then reads it again
+        y = x.tanh()
+        y = y.scaled_dot_product_attention(x, y) if name == "attention" else apply(name, y)
+        return apply(after, y * 0.1) * x
+
+    expected = (run(x) ** 2).sum().gradient(x)[0].numpy()
+    assert np.abs(expected).max() > 0.01
+    got = (function(run)(x) ** 2).sum().gradient(x)[0].numpy()
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)

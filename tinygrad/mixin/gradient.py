@@ -321,7 +321,7 @@ def _body_gradient(call: UOp, grads: list[UOp]) -> list[UOp | None]:
     from tinygrad.uop.sharding import place_like
 
     body, args = call.src[0], call.src[1:]
-    params = {u.arg.slot: u for u in body.toposort() if u.op is Ops.PARAM and not u.is_variable}
+    params = {u.arg.slot: u for u in body.toposort(enter_calls=False) if u.op is Ops.PARAM and not u.is_variable}
     incoming = [
         UOp.param(len(args) + i, out.dtype, out.shape, out.device, axis=out.axis) for i, out in enumerate(body.src)
     ]  # fmt: skip
