@@ -42,8 +42,15 @@ class _Trace:
         return node.param_like(self.slots[node])
 
     def is_implicit(self, buffer: UOp) -> bool:
-        """Return whether storage comes from outside: it existed before the body ran, and is not the random state."""
-        return buffer.arg.slot < self.first_new_slot and not is_random_state(buffer)
+        """Return whether storage comes from outside: it existed before the body ran, and is not the random state.
+
+        Storage that already holds numbers comes from outside too: those of a list or an array in the body.
+        """
+        return (self.is_older(buffer) or buffer.is_realized) and not is_random_state(buffer)
+
+    def is_older(self, buffer: UOp) -> bool:
+        """Return whether storage existed before the body ran."""
+        return buffer.arg.slot < self.first_new_slot
 
 
 def _capture_buffer(ctx: _Trace, x: UOp) -> UOp | None:
@@ -178,7 +185,8 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
 
     def _check_implicit(self, trace: _Trace) -> None:
         given = {u.base.without_after for u in trace.inputs[: trace.explicit]}
-        implicit = [u for u in trace.inputs[trace.explicit :] if u.without_after not in given]
+        added = trace.inputs[trace.explicit :]
+        implicit = [u for u in added if u.without_after not in given and trace.is_older(u.base.without_after)]
         if implicit and not self.allow_implicit:
             listed = {f"buffer {i}": u for i, u in enumerate(implicit)}
             raise RuntimeError(

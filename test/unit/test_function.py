@@ -296,3 +296,22 @@ def test_gradient_through_calls_in_the_body(name: str, after: str) -> None:
     assert np.abs(expected).max() > 0.01
     got = (function(run)(x) ** 2).sum().gradient(x)[0].numpy()
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_numbers_written_in_the_body() -> None:
+    x = Tensor(np.arange(70, dtype=np.float32)).realize()
+    order = [(i * 7 + 3) % 70 for i in range(70)]
+    for body in (
+        lambda x: x[order] * 2,
+        lambda x: x + Tensor(order),
+        lambda x: x + Tensor(np.array(order, np.float32)),
+        lambda x: x * Tensor([[0.5], [1.5]]),
+    ):
+        called = function(body)
+        np.testing.assert_array_equal(called(x).numpy(), body(x).numpy())
+        np.testing.assert_array_equal((called(x) + called(x * 2)).numpy(), (body(x) + body(x * 2)).numpy())
+        got = [(f(x) ** 2).sum().gradient(x)[0].numpy() for f in (called, body)]
+        np.testing.assert_array_equal(*got)
+        replayed = TinyJit(lambda x, called=called: called(x).realize())
+        for _ in range(4):
+            np.testing.assert_array_equal(replayed(x).numpy(), body(x).numpy())
