@@ -50,7 +50,7 @@ class _Trace:
 
     def is_older(self, buffer: UOp) -> bool:
         """Return whether storage existed before the body ran."""
-        return buffer.arg.slot < self.first_new_slot
+        return bool(buffer.arg.slot < self.first_new_slot)
 
 
 def _capture_buffer(ctx: _Trace, x: UOp) -> UOp | None:
