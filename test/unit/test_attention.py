@@ -214,4 +214,21 @@ def test_long_keys_take_little_scratch_memory():
 def test_scratch_memory_is_no_argument():
     q, k, v = (Tensor.empty(2, 128, 16) for _ in range(3))
     (call,) = q.scaled_dot_product_attention(k, v).schedule_linear().src
-    assert get_call_outs_ins(call) == ((0, 1), (2, 3, 4))
+    assert get_call_outs_ins(call) == ((0,), (2, 3, 4))
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_where_scores_are_huge(causal: bool, size: float) -> None:
+    rng = np.random.default_rng(5)
+    arrays = [(rng.standard_normal((70, 64)) * s).astype(np.float32) for s in (size, size, 1.0)]
+    direction = rng.standard_normal((70, 64)).astype(np.float32)
+    ours = [Tensor(a) for a in arrays]
+    theirs = [torch.tensor(a).double().requires_grad_() for a in arrays]
+    result = ours[0].scaled_dot_product_attention(ours[1], ours[2], is_causal=causal)
+    want = torch.nn.functional.scaled_dot_product_attention(*theirs, is_causal=causal)
+    (want * torch.tensor(direction)).sum().backward()
+    for got, leaf in zip((result * Tensor(direction)).sum().gradient(*ours), theirs, strict=True):
+        assert leaf.grad is not None
+        scale = max(1.0, size) * max(1.0, leaf.grad.abs().max().item())
+        np.testing.assert_allclose(got.numpy() / scale, leaf.grad.numpy() / scale, rtol=0, atol=2e-5)

@@ -1,7 +1,7 @@
 """Attention whose scores are never in memory as a whole: softmax(q k^T + mask) v over blocks of queries and of keys.
 
 In:   queries (..., L, d), keys (..., S, d), values (..., S, dv) and a mask (..., L, S), whose leading dims broadcast.
-Out:  a FUNCTION of one kernel with a gradient of its own: the result (..., L, dv), and the logarithm of each row's sum.
+Out:  a FUNCTION of one kernel with a gradient of its own: the result (..., L, dv).
 How:  a block of scores lies in scratch memory. The largest score and the sum of each row run along with the blocks of
       keys, and what is summed so far is scaled down whenever a larger score turns up. Scores are stored with queries
       beside each other: row maxima and sums are then elementwise, and keys and values are read as they lie in memory.
@@ -84,11 +84,10 @@ def attention(q: UOp, k: UOp, v: UOp, mask: UOp | None = None, *, causal: bool =
 
     args = (q, k, v) if mask is None else (q, k, v, mask)
     body = _body(*(arg.param_like(slot) for slot, arg in enumerate(args)), causal=causal)
-    call = UOp.maketuple(*body).call(*args, grad_fxn=AttentionGradient(causal), name="attention")
-    return call.gettuple(0)
+    return UOp.maketuple(body).call(*args, grad_fxn=AttentionGradient(causal), name="attention").gettuple(0)
 
 
-def _body(q: UOp, k: UOp, v: UOp, mask: UOp | None = None, *, causal: bool) -> tuple[UOp, UOp]:
+def _body(q: UOp, k: UOp, v: UOp, mask: UOp | None = None, *, causal: bool) -> UOp:
     from tinygrad.device import canonicalize_device
     from tinygrad.uop.ops import UOp
 
@@ -100,15 +99,14 @@ def _body(q: UOp, k: UOp, v: UOp, mask: UOp | None = None, *, causal: bool) -> t
         args.append(mask.transpose(-2, -1).contiguous())
     device = canonicalize_device(q.device)
     assert isinstance(device, str)
-    sizes = (*lead, q.max_shape[-2], v.max_shape[-1]), (*lead, q.max_shape[-2])
-    results = [UOp.new_buffer(device, prod(size), q.dtype).reshape(size) for size in sizes]
-    out, logsum, *_ = UOp.custom_kernel(*results, *args, fxn=_Kernel(causal))
-    return out, logsum
+    size = (*lead, q.max_shape[-2], v.max_shape[-1])
+    out = UOp.new_buffer(device, prod(size), q.dtype).reshape(size)
+    return UOp.custom_kernel(out, *args, fxn=_Kernel(causal))[0]
 
 
 @dataclass(frozen=True)
 class AttentionGradient:
-    """Gradient function: the weights are computed again from the scores and the logarithms of the sums.
+    """Gradient function: the weights are computed again, from the scores of all keys.
 
     Args:
         causal: As for ``attention``.
@@ -116,10 +114,9 @@ class AttentionGradient:
 
     causal: bool
 
-    def __call__(self, grad: UOp, grad_logsum: UOp, call: UOp) -> tuple[UOp | None, ...]:
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp | None, ...]:
         """Return the gradients of queries, keys, values and mask."""
         q, k, v, *masks = call.src[1:]
-        out, logsum = call.gettuple(0), call.gettuple(1)
         scale = 1.0 / math.sqrt(q.max_shape[-1])
         scores = q.matmul(k.transpose(-2, -1)) * scale
         hidden: Any = None
@@ -130,16 +127,25 @@ class AttentionGradient:
                 hidden = mask
             else:
                 scores = scores + mask
-        weights = (scores - logsum.unsqueeze(-1)).exp()
-        weights = weights if hidden is None else hidden.where(weights, 0.0)
-        inner = (grad * out).sum(axis=-1, keepdim=True) - grad_logsum.unsqueeze(-1)
-        slope = weights * (grad.matmul(v.transpose(-2, -1)) - inner)
+        # Keeping the logarithms of the sums of the first pass would not save this: the scores are rounded in another
+        # order there, so that weights would be wrong by a tenth where scores are a million.
+        weights = _weights(scores if hidden is None else hidden.where(scores, -math.inf))
+        direct = grad.matmul(v.transpose(-2, -1))
+        slope = weights * (direct - (weights * direct).sum(axis=-1, keepdim=True))
         gradients: list[UOp | None] = [
             _summed_to(slope.matmul(k) * scale, q),
             _summed_to(slope.transpose(-2, -1).matmul(q) * scale, k),
             _summed_to(weights.transpose(-2, -1).matmul(grad), v),
         ]
         return (*gradients, *(None if m.dtype == dtypes.bool else _summed_to(slope, m) for m in masks))
+
+
+def _weights(scores: UOp) -> UOp:
+    """Return the softmax of each row, zeros for a row that is -inf throughout."""
+    largest = scores.max(axis=-1, keepdim=True).detach()
+    powers = (scores - (largest > -math.inf).where(largest, 0.0)).exp()
+    total = powers.sum(axis=-1, keepdim=True)
+    return powers / (total > 0).where(total, 1.0)
 
 
 def _summed_to(grad: UOp, like: UOp) -> UOp:
@@ -159,12 +165,11 @@ class _Kernel:
 
     causal: bool
 
-    def __call__(self, out: UOp, logsum: UOp, q: UOp, k: UOp, v: UOp, mask: UOp | None = None) -> UOp:
+    def __call__(self, out: UOp, q: UOp, k: UOp, v: UOp, mask: UOp | None = None) -> UOp:
         """Return the kernel.
 
         Args:
             out: (..., L, dv).
-            logsum: (..., L).
             q: (..., L, d).
             k: (..., S, d).
             v: (..., S, dv).
@@ -180,7 +185,7 @@ class _Kernel:
         block.weigh()
         block.add(v, number * block.keys)
         block.leave(number)
-        block.store(out, logsum)
+        block.store(out)
         return block.finish("attention", *block.lead, block.length, block.count, block.depth)
 
 
@@ -291,19 +296,13 @@ class _Block(Nests):
         sums = self.of("sums", i, d)
         self.run(sums.store(sums * self.of("scale", i) + product.reduce(j, arg=Ops.ADD)), d, i)
 
-    def store(self, out: UOp, logsum: UOp) -> None:
-        """Store the results."""
+    def store(self, out: UOp) -> None:
+        """Store the results; a row without keys is 0."""
         i, d = self.loop(self.queries), self.loop(self.width)
         query, is_query = self.query(i)
         total = self.of("total", i)
         result = self.of("sums", i, d) / total.eq(0).where(1.0, total)
         self.run(out.index(*self.heads(out), query, d, gate=is_query).store(result), i, d)
-        i = self.loop(self.queries)
-        query, is_query = self.query(i)
-        total = self.of("total", i)
-        # Weights of a row without keys are exp(-inf).
-        log = total.eq(0).where(math.inf, (self.of("shift", i) + total.log2()) * _LN2)
-        self.run(logsum.index(*self.heads(out), query, gate=is_query).store(log), i)
 
 
 def _all(*conditions: UOp | None) -> UOp | None:
