@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch.nn import functional as F  # noqa: N812
 
 from test.helpers_cases import (
@@ -284,3 +285,11 @@ CASTS: list[Case] = [
 @section(CASTS)
 def test_casts(case: Case) -> None:
     assert_case(case)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("amounts", [(-1, 2), (2, -1), (-2, -1), (3, 0), (-3, 3)])
+def test_padding_that_crops_the_other_side(mode: str, amounts: tuple[int, int]) -> None:
+    x = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 8)
+    want = F.pad(torch.tensor(x), amounts, mode=mode)
+    np.testing.assert_array_equal(Tensor(x).pad(amounts, mode=mode).numpy(), want.numpy())

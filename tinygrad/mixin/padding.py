@@ -74,6 +74,9 @@ def _pad_by_copying(x: X, pads: tuple[tuple[Any, Any], ...], mode: str) -> X:
 
 def _pad_dim(x: X, dim: int, before: int, after: int, mode: str) -> X:
     crop_before, crop_after, before, after = max(-before, 0), max(-after, 0), max(before, 0), max(after, 0)
+    if mode == "circular":  # what is cropped does not come round again
+        x = x._slice_dim(dim, crop_before, x.shape[dim] - crop_after)
+        crop_before = crop_after = 0
     size = x.shape[dim]
     limit = {"reflect": size - 1, "circular": size, "replicate": max(before, after) if size else 0}[mode]
     if before > limit or after > limit:
