@@ -415,3 +415,13 @@ SCANS: list[Case] = [
 @section(SCANS)
 def test_scans_and_order(case: Case) -> None:
     assert_case(case)
+
+
+# At 1/2 and -1/2 a power is the square root and its reciprocal, as in torch.
+@pytest.mark.parametrize("exponent", [-3.5, -2.5, -1.0, 1.0, 1.5, 2.0, 3.5, 17.5])
+def test_powers_at_zero_and_infinity(exponent: float) -> None:
+    base = np.array([-np.inf, -3.5, -1.0, -0.0, 0.0, 0.5, 2.0, np.inf, np.nan], np.float32)
+    with np.errstate(all="ignore"):
+        want = np.power(base, np.float32(exponent))
+    for got in (Tensor(base) ** exponent, Tensor(base) ** Tensor(exponent)):
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-5)

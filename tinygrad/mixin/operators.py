@@ -7,6 +7,7 @@ Why:  a mistake in shapes or dtypes shows at the line that makes it, not when th
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
@@ -219,7 +220,11 @@ class OperatorMixin(PythonOperators, CreationMixin):
             power = self._repeated_product(int(abs(exponent)))
         elif float(2 * exponent).is_integer() and abs(exponent) < _MAX_CHAIN:
             # n + 1/2: exact products and one square root.
-            power = self._repeated_product(int(abs(exponent) - 0.5)) * self.sqrt() if abs(exponent) > 1 else self.sqrt()
+            power = self.sqrt()
+            if abs(exponent) > 1:
+                power = self._repeated_product(int(abs(exponent) - 0.5)) * power
+                # The root is -0 at -0 and NaN at -inf, where these powers are 0 and inf.
+                power = self.eq(-math.inf).where(math.inf, self.eq(0).where(0.0, power))
         else:
             return self.alu(Ops.POW, self.ufix(exponent).cast(self.dtype))
         # The gradients of the steps are 0 * inf at 0 and at infinity, where that of the whole is not.
