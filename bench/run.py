@@ -28,7 +28,9 @@ from bench.table import main_table, write_between_marks
 from bench.workloads import WORKLOADS, Workload
 
 _README: Final = Path(__file__).with_name("README.md")
+# Seconds of a call from which one call makes a turn, and a peer takes part in the first turns only.
 _SLOW_CALL: Final = 0.5
+_SLOW_TURNS: Final = 3
 # Worker threads of a library may spin for some milliseconds after its last call; they must not run in the next turn.
 _PAUSE: Final = 0.02
 # Workloads between two measurements of the machine's peak.
@@ -70,10 +72,10 @@ class Bench:
         found = {name: self._prepare(name, workload) for name in self.processes}
         self._check(workload, found)
         ready = [name for name, m in found.items() if not m.failure and not m.absent]
-        slow = max((found[name].rounds.pop()[0] for name in ready), default=0.0) > _SLOW_CALL
+        slow = {name for name in ready if found[name].rounds.pop()[0] > _SLOW_CALL}
         for turn in range(options.rounds):
             for name in ready if turn % 2 == 0 else reversed(ready):
-                if not found[name].failure:
+                if not found[name].failure and not (name in slow and turn >= _SLOW_TURNS):
                     self._time(name, found[name], options.seconds, 1 if slow else 3)
         for name in ready:
             self.processes[name].ask(do="drop")
