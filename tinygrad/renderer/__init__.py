@@ -136,7 +136,7 @@ class Renderer:
     index_dtype: DType = dtypes.int32
     vector_bytes: int = 0
     vector_registers: int = 16
-    cache_bytes: int = 512 << 10  # of the second cache of a core
+    cache_bytes: int = 512 << 10  # near a core
     compiler: Compiler
 
     def __init__(self, target: Target | None = None) -> None:

@@ -34,9 +34,10 @@ ONE_BLOCK = 512  # terms that are not cut into blocks: sums stay in registers, a
 CACHE_SHARES = 2, 1
 STACK_BYTES = 7 << 19  # sums and copied blocks of both operands live on the stack of a thread
 UNROLL = 4
-COPY_CYCLES = 0.5  # of copying one element in vectors, from beyond the second cache
-TRANSPOSE_CYCLES = 0.6  # of copying one element across the lanes
+COPY_CYCLES = 1.0  # of copying one element in vectors, from beyond the second cache
+TRANSPOSE_CYCLES = 1.2  # of copying one element across the lanes
 LOAD_COST = 0.5  # of a load beside multiply-adds that could do without
+FEW_CHAINS = 0.5  # of a cycle lost per multiply-add where one chain of them is all there is
 UNEVEN = 0.05  # of a thread's work that it may wait for others, if each has one block
 
 
@@ -63,7 +64,7 @@ def tiles(registers: int) -> list[tuple[int, int, float]]:
             accumulators = rows * vectors
             loads = rows + vectors
             if accumulators + vectors + 1 < registers and accumulators >= 8:
-                found.append((rows, vectors, 1 + LOAD_COST * loads / accumulators))
+                found.append((rows, vectors, 1 + (LOAD_COST * loads + FEW_CHAINS) / accumulators))
     return found
 
 

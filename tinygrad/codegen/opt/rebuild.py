@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tinygrad.codegen.opt.tc import TensorCore
 
 LINE_BYTES = 64
+COPY_VECTORS = 4  # vectors of a copy that are moved without a test between them
 _DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD})
 
 
@@ -437,7 +438,8 @@ class Rebuild:
     def _fill_loops(self, r: UOp, count: int, kind: AxisType) -> tuple[UOp, list[UOp]]:
         """Cut ``count`` iterations off a range of a copy; return its value, and the loops that it takes."""
         outer = -(-r.src[0].arg // count)
-        parts = [(outer, AxisType.LOOP, count), (count, kind, 1)]
+        beside = math.gcd(outer, COPY_VECTORS) if kind is AxisType.VECTOR else 1
+        parts = [(outer // beside, AxisType.LOOP, count * beside), (beside, AxisType.UPCAST, count), (count, kind, 1)]
         made = [(self.s.new_range(n, k, frozenset()), step) for n, k, step in parts if n > 1]
         return place_of(made), [loop for loop, _ in made]
 

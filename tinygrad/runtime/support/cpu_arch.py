@@ -54,6 +54,9 @@ _DOTS: Final = frozenset({"avx512bf16", "avx512vnni"})
 # Second cache of a core: the least of common processors with vectors of 512 bits, and of all others.
 _AVX512_CACHE_BYTES: Final = 1 << 20
 _SMALL_CACHE_BYTES: Final = 512 << 10
+# What is used of a core's part of the third cache, and the most that is.
+_THIRD_CACHE_SHARE, _MOST_OF_THIRD_CACHE = 8, 2 << 20
+_CACHE_FILES: Final = ("level", "size", "shared_cpu_map")
 
 # Switching a feature off takes those along that build on it.
 _IMPLIED: Final = {
@@ -101,7 +104,7 @@ class CPUArch:
 
     @property
     def cache_bytes(self) -> int:
-        """Size of the second cache of a core, which no other core uses."""
+        """Size of the memory near a core: its second cache, or its part of the third if that is more."""
         if not self.cpu:
             return _host_cache_bytes()
         return _AVX512_CACHE_BYTES if self.vector_bytes == 64 else _SMALL_CACHE_BYTES
@@ -123,15 +126,21 @@ class CPUArch:
 
 @functools.cache
 def _host_cache_bytes() -> int:
-    """Return the size of the second cache of a core that runs, a small one if the system does not say."""
+    """Return the memory near a core that runs: its second cache, or its part of the third; small if unknown.
+
+    Blocks are read in long runs, which arrive from the third cache as fast as they are multiplied. How many cores share
+    it a guest cannot see, so that its part is taken to be a few times smaller than the system says.
+    """
+    found = {"2": _SMALL_CACHE_BYTES, "3": 0}
     for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
-            level, size = ((folder / name).read_text().strip() for name in ("level", "size"))
+            level, size, sharers = ((folder / name).read_text().strip() for name in _CACHE_FILES)
         except OSError:
             continue
-        if level == "2" and size[:-1].isdigit() and size[-1] in "KM":
-            return int(size[:-1]) << (10 if size[-1] == "K" else 20)
-    return _SMALL_CACHE_BYTES
+        if level in found and size[:-1].isdigit() and size[-1] in "KM":
+            cores = max(1, int(sharers.replace(",", ""), 16).bit_count()) if level == "3" else 1
+            found[level] = (int(size[:-1]) << (10 if size[-1] == "K" else 20)) // cores
+    return max(found["2"], min(found["3"] // _THIRD_CACHE_SHARE, _MOST_OF_THIRD_CACHE))
 
 
 @functools.cache
