@@ -33,6 +33,7 @@ SHARE_PIECES = 8
 STREAMS, STREAM_VECTORS = 4, 2  # rows of matrix x vector at once, and vectors of each
 MANY_ROWS = 64  # with fewer rows of matrix x vector, too little would be left for threads
 LOAD_COST = 0.05  # cycles of a load that multiply-adds hide: it competes with them for what decodes and retires
+UNEVEN_STEP = 0.5  # cycles lost per step, whatever its length: what arrives late, and the loop
 LONGEST_UNROLLED = 8  # iterations of a reduce loop that are copies of its body
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
 
@@ -164,7 +165,7 @@ def _cycles(
     accumulators = count * vectors
     depth = math.prod(kernel.size(k) for k in sides.contracted)
     loads = vectors * vector_load + count * scalar_loads
-    step = max(accumulators / 2, loads / 2, FMA_LATENCY) + 0.25 + LOAD_COST * loads
+    step = max(accumulators / 2, loads / 2, FMA_LATENCY) + UNEVEN_STEP + LOAD_COST * loads
     tiles = -(-kernel.size(r) // (lanes * vectors))
     for s, f in copies:
         tiles *= -(-kernel.size(s) // f)

@@ -59,7 +59,8 @@ def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole:
         return
     at, size, lanes = found
     if not exact or size < lanes * blocks:
-        blocks = best_blocks(size // lanes, blocks) if size >= lanes else 1
+        # The last vector of an odd size overlaps the one before: it counts, or whole blocks would be computed twice.
+        blocks = min(best_blocks(-(-size // lanes), blocks), size // lanes) if size >= lanes else 1
     if size < lanes or (size % (lanes * blocks) and schedule.reads_outputs()):
         schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
     elif size % (lanes * blocks):
