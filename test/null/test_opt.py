@@ -8,6 +8,7 @@ import pytest
 
 from test.helpers_ast import at, kernel, loop, param, red, store
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
+from tinygrad.codegen.opt.loops import blocks_over
 from tinygrad.codegen.opt.policy import optimize_kernel
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.simplify import merge_ranges, simplify_kernel
@@ -206,3 +207,14 @@ def test_small_kernels_stay_on_one_thread() -> None:
 def test_opts_to_apply_empty_changes_nothing() -> None:
     sink = matmul(12, 8, 6, ())
     assert optimize_kernel(sink, Vectors()) is sink
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("wanted", [1, 2, 4])
+def test_vectors_taken_at_once_compute_little_twice(lanes: int, wanted: int) -> None:
+    for size in range(1, 600):
+        blocks = blocks_over(size, lanes, wanted)
+        assert 1 <= blocks <= max(1, min(size // lanes, 2 * wanted))
+        needed = -(-size // lanes)
+        computed = -(-size // (lanes * blocks)) * blocks
+        assert computed <= max(needed * 1.34, needed + 1), (size, blocks)

@@ -59,8 +59,7 @@ def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole:
         return
     at, size, lanes = found
     if not exact or size < lanes * blocks:
-        # The last vector of an odd size overlaps the one before: it counts, or whole blocks would be computed twice.
-        blocks = min(best_blocks(-(-size // lanes), blocks), size // lanes) if size >= lanes else 1
+        blocks = blocks_over(size, lanes, blocks)
     if size < lanes or (size % (lanes * blocks) and schedule.reads_outputs()):
         schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
     elif size % (lanes * blocks):
@@ -74,14 +73,22 @@ def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole:
         schedule.apply(Opt(OptOps.UPCAST, rest, 0))
 
 
-def best_blocks(vectors: int, wanted: int) -> int:
-    """Return how many vectors to take at once: near ``wanted``, and such that few or none are left over."""
-    if wanted == 1 or vectors <= wanted:
-        return min(vectors, wanted)
-    exact = [b for b in range(2 * wanted, wanted // 2, -1) if vectors % b == 0]
+def blocks_over(size: int, lanes: int, wanted: int) -> int:
+    """Return how many vectors of ``size`` elements to take at once: near ``wanted``, and such that few are left over.
+
+    The last block of an odd size overlaps the one before it, so that what it computes twice counts.
+    """
+    fit, needed = size // lanes, -(-size // lanes)
+    if wanted == 1 or needed <= 1 or (needed <= wanted and fit == needed):
+        return max(1, min(fit, wanted))
+
+    def more(blocks: int) -> int:
+        return -(-size // (lanes * blocks)) * blocks - needed
+
+    exact = [b for b in range(min(2 * wanted, fit), wanted // 2, -1) if more(b) == 0]
     if exact:
         return min(exact, key=lambda b: (abs(b - wanted), b))
-    return next(b for b in range(wanted, 0, -1) if -(-vectors // b) * b <= vectors * 1.1)
+    return next((b for b in range(min(wanted, fit), 0, -1) if more(b) <= 0.1 * needed), 1)
 
 
 def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> None:
@@ -90,7 +97,7 @@ def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> Non
     if found is None:
         return
     at, size, lanes = found
-    blocks = best_blocks(-(-size // lanes), blocks)
+    blocks = blocks_over(-(-size // lanes), 1, blocks)
     if size % (lanes * blocks):
         schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
     schedule.apply(Opt(OptOps.VECTOR, at, lanes))
