@@ -100,6 +100,8 @@ def _apply(op: Ops, dtype: DType, *operands, result: DType | None = None):
         (Ops.CMOD, dtypes.int32, (-7, 3), -1),
         (Ops.CMOD, dtypes.int32, (7, -3), 1),
         (Ops.CMOD, dtypes.int32, (-7, 0), -7),
+        (Ops.CMOD, dtypes.float32, (-7.5, 2.0), -1.5),
+        (Ops.CMOD, dtypes.float64, (1e300, 3.0), math.fmod(1e300, 3.0)),
         (Ops.SHL, dtypes.int32, (3, 31), -(2**31)),
         (Ops.SHL, dtypes.uint32, (1, 31), 2**31),
         (Ops.SHR, dtypes.int32, (-8, 1), -4),

@@ -84,7 +84,7 @@ BINARY = [
     *((op, d) for op in (Ops.XOR, Ops.OR, Ops.AND) for d in [*INTS, dtypes.bool]),
     *((op, d) for op in (Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR) for d in INTS),
     *((op, dtypes.bool) for op in (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.MAX, Ops.ADD, Ops.MUL)),
-    *((Ops.FDIV, d) for d in FLOATS),
+    *((op, d) for op in (Ops.FDIV, Ops.CMOD) for d in FLOATS),
 ]
 
 

@@ -14,7 +14,8 @@ import math
 from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
-from tinygrad.mixin.unary import UnaryMixin, float_function
+from tinygrad.mixin.trigonometry import TrigonometryMixin
+from tinygrad.mixin.unary import float_function
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,7 +24,7 @@ _SHIFT = 64.0
 _FAR = 10000.0  # sigmoid(-10000) is 0 in every dtype
 
 
-class ActivationMixin(UnaryMixin):
+class ActivationMixin(TrigonometryMixin):
     """Activation functions."""
 
     __slots__ = ()

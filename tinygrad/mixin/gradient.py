@@ -111,6 +111,12 @@ def max_gradient(ctx: UOp, ret: UOp) -> Gradients:
     return (y < x).where(ctx, half), (x < y).where(ctx, half)
 
 
+def mod_gradient(ctx: UOp, ret: UOp) -> Gradients:
+    """Return the gradients of the remainder toward zero: x - q * y, where the quotient q is constant."""
+    x, y = ret.src
+    return ctx, ctx * -((x - ret) / y).round()
+
+
 def pow_gradient(ctx: UOp, ret: UOp) -> Gradients:
     """Return the gradients of base ** exponent, without the NaN that the formulas give at base 0 and exponent 0."""
     base, exponent = ret.src
@@ -120,7 +126,7 @@ def pow_gradient(ctx: UOp, ret: UOp) -> Gradients:
 
 
 def stated_gradient(ctx: UOp, ret: UOp) -> Gradients:
-    """Return the gradients of a DETACH that states its derivatives (see ``mixin/unary.py``); a plain one cuts."""
+    """Return the gradients of a DETACH that states its derivatives (see ``mixin/rounding.py``); a plain one cuts."""
     gradients: list[UOp | None] = [None] * len(ret.src)
     for i in range(1, len(ret.src), 2):
         gradients[i] = ctx * ret.src[i + 1]
@@ -259,6 +265,7 @@ pm_gradient = PatternMatcher([
     (UPat(Ops.LOG2, name="ret"), lambda ctx, ret: (ctx / (ret.src[0] * LN2),)),
     (UPat(Ops.SIN, name="ret"), lambda ctx, ret: (ctx * ret.src[0].cos(),)),
     (UPat(Ops.MAX, name="ret"), max_gradient),
+    (UPat(Ops.CMOD, name="ret"), mod_gradient),
     (UPat(Ops.POW, name="ret"), pow_gradient),
     (UPat(Ops.WHERE, name="ret"), lambda ctx, ret: (None, ret.src[0].where(ctx, 0), ret.src[0].where(0, ctx))),
     (UPat(Ops.CAST, name="ret"), lambda ctx, ret: (ctx.cast(ret.src[0].dtype),)),

@@ -1,4 +1,4 @@
-"""Operators and comparisons: everything between two values, element by element.
+"""Operators and comparisons: everything between two values, element by element, but division (``division``).
 
 In:   ``alu(op, *src)``, ``cast`` and ``ufix``.
 Out:  elementwise nodes whose operands have one dtype. Shapes broadcast by numpy's rule, checked when the node is built.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
+from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import BindError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.hooks import check_same_device
@@ -38,10 +38,6 @@ class OperatorMixin(PythonOperators, CreationMixin):
 
     if TYPE_CHECKING:  # from the mixins that build on this one
 
-        def neg(self) -> Self: ...  # noqa: D102
-        def abs(self) -> Self: ...  # noqa: D102
-        def trunc(self) -> Self: ...  # noqa: D102
-        def floor(self) -> Self: ...  # noqa: D102
         def sqrt(self) -> Self: ...  # noqa: D102
         def reciprocal(self) -> Self: ...  # noqa: D102
         def logical_not(self) -> Self: ...  # noqa: D102
@@ -113,76 +109,6 @@ class OperatorMixin(PythonOperators, CreationMixin):
             [3, 8]
         """
         return self._binop(Ops.MUL, x, reverse)
-
-    def div(self, x: Any, reverse: bool = False, rounding_mode: str | None = None) -> Self:
-        """Quotient; also ``/``. Integers give the default float.
-
-        Args:
-            x: The other operand.
-            reverse: Divide ``x`` by self.
-            rounding_mode: None, ``trunc`` (toward zero, as C) or ``floor`` (down, as Python); both keep integers.
-
-        Raises:
-            RuntimeError: Another rounding mode.
-
-        Example:
-            >>> Tensor([7, -7]).div(2).tolist()
-            [3.5, -3.5]
-            >>> Tensor([7, -7]).div(2, rounding_mode="trunc").tolist()
-            [3, -3]
-            >>> (Tensor([7, -7]) // 2).tolist()
-            [3, -4]
-        """
-        if rounding_mode not in {None, "trunc", "floor"}:
-            raise RuntimeError(f"div: rounding_mode {rounding_mode!r}; expected None, 'trunc' or 'floor'")
-        lhs, rhs = self._operands(x, reverse, "div")
-        if rounding_mode is not None and not dtypes.is_float(lhs.dtype):
-            lhs, rhs = lhs._integer(), rhs._integer()
-            return lhs.alu(Ops.CDIV if rounding_mode == "trunc" else Ops.FLOORDIV, rhs)
-        floating = least_upper_float(lhs.dtype)
-        quotient = lhs.cast(floating).alu(Ops.FDIV, rhs.cast(floating))
-        match rounding_mode:
-            case "trunc":
-                return quotient.trunc()
-            case "floor":
-                return quotient.floor()
-        return quotient
-
-    def mod(self, x: Any, reverse: bool = False) -> Self:
-        """Remainder with the sign of the divisor, as Python; also ``%``.
-
-        On floats, the rounding of the quotient counts: beyond 2**24 (float32) the remainder has no right digit.
-
-        Example:
-            >>> Tensor([7, -7]).mod(3).tolist()
-            [1, 2]
-        """
-        lhs, rhs = self._operands(x, reverse, "mod")
-        if not dtypes.is_float(lhs.dtype):
-            return lhs._integer().alu(Ops.FLOORMOD, rhs._integer())
-        rest = lhs._float_remainder(rhs)
-        return (rest.ne(0) & (rest < 0).ne(rhs < 0)).where(rest + rhs, rest)
-
-    def fmod(self, x: Any) -> Self:
-        """Remainder with the sign of the dividend, as C. On floats, the rounding of the quotient counts.
-
-        Example:
-            >>> Tensor([7, -7]).fmod(3).tolist()
-            [1, -1]
-        """
-        lhs, rhs = self._operands(x, op="fmod")
-        if not dtypes.is_float(lhs.dtype):
-            return lhs._integer().alu(Ops.CMOD, rhs._integer())
-        return lhs._float_remainder(rhs)
-
-    def _float_remainder(self, divisor: Self) -> Self:
-        # A quotient of 0 leaves the dividend, whatever the divisor: 0 times an infinity would be NaN.
-        quotient = self.div(divisor, rounding_mode="trunc")
-        return quotient.eq(0).where(self, self - quotient * divisor)
-
-    def _integer(self) -> Self:
-        """Return a bool as an integer: division and remainder are no logical operations."""
-        return self.cast(dtypes.weakint) if self.dtype is dtypes.bool else self
 
     def pow(self, x: Any, reverse: bool = False) -> Self:
         """Power; also ``**``. An integer base stays integer with a non-negative integer exponent; 0**0 is 1.

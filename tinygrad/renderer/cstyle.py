@@ -53,6 +53,13 @@ def _divide(symbol: str) -> OpCode:
     return code
 
 
+def _modulo(of_floats: OpCode) -> OpCode:
+    def code(x: str, y: str, dtype: DType) -> str:
+        return (of_floats if dtypes.is_float(dtype) else _divide("%"))(x, y, dtype=dtype)
+
+    return code
+
+
 def _shift_left(x: str, y: str, dtype: DType) -> str:
     return f"((unsigned long)({y}) < {dtype.bitsize}u ? ({x} << {y}) : 0)"
 
@@ -108,7 +115,7 @@ class CStyleLanguage(Renderer):
         Ops.TRUNC: _by_dtype("trunc({0})", "({0})", "({0})"),
         Ops.MAX: _max,
         Ops.CDIV: _divide("/"),
-        Ops.CMOD: _divide("%"),
+        Ops.CMOD: _modulo(_by_dtype("fmod({0}, {1})", "", "")),
         Ops.CMPLT: _by_dtype("({0}<{1})", "({0}<{1})", "({0}<{1})"),
         Ops.CMPNE: _by_dtype("({0}!={1})", "({0}!={1})", "({0}!={1})"),
         Ops.CMPEQ: _by_dtype("({0}=={1})", "({0}=={1})", "({0}=={1})"),
@@ -420,6 +427,7 @@ class ClangRenderer(CStyleLanguage):
         **CStyleLanguage.code_for_op,
         Ops.SQRT: _builtin("sqrt"),
         Ops.TRUNC: _builtin("trunc"),
+        Ops.CMOD: _modulo(_builtin("fmod")),
         Ops.MULACC: _builtin("fma"),
     }
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.llvm_build import Builder, Value, ir_type, suffix, vector_type
+from tinygrad.renderer.llvm_remainder import emit_remainder
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -132,6 +133,10 @@ def _divide(b: Builder, u: UOp, x: Value, y: Value) -> Value:
         negative = b.emit(f"sub {x.type} {zero.name}, {x.name}", x.dtype, x.lanes)
         safe = b.select(by_minus_one, negative, safe)
     return b.select(by_zero, zero, safe)
+
+
+def _modulo(b: Builder, u: UOp, x: Value, y: Value) -> Value:
+    return (emit_remainder if dtypes.is_float(x.dtype) else _divide)(b, u, x, y)
 
 
 def _shift(b: Builder, u: UOp, x: Value, y: Value) -> Value:
@@ -277,7 +282,7 @@ ALU: Final[dict[Ops, Callable[..., Any]]] = {
     Ops.SQRT: _intrinsic("sqrt"),
     Ops.TRUNC: _intrinsic("trunc"),
     Ops.CDIV: _divide,
-    Ops.CMOD: _divide,
+    Ops.CMOD: _modulo,
     Ops.SHL: _shift,
     Ops.SHR: _shift,
     Ops.WHERE: _where,

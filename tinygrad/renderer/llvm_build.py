@@ -123,6 +123,7 @@ class Builder:
     def __init__(self) -> None:
         self.entry: list[str] = []
         self.declarations: set[str] = set()
+        self.definitions: dict[str, str] = {}  # functions that the kernel calls
         self._chunks: list[list[str]] = [[]]
         # The chunk in front of every open loop or branch; instructions that do not depend on it go there.
         self._front: list[list[str]] = [[]]

@@ -146,6 +146,7 @@ class _Kernel:
         body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in lines)
         text = f"define void @{name}(ptr %bufs, ptr %vals, i64 %begin, i64 %end) #0 {{\nentry:\n{body}\n}}\n"
         declarations = "\n".join(sorted(self.b.declarations))
+        text += "".join(self.b.definitions.values())
         return f"{text}{declarations}\nattributes #0 = {{ {function_attributes(self.machine)} }}\n"
 
     def _arguments(self) -> list[str]:

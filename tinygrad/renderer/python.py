@@ -39,7 +39,6 @@ _PLAIN: Final[dict[Ops, str]] = {
     Ops.OR: "{0} | {1}",
     Ops.XOR: "{0} ^ {1}",
     Ops.WHERE: "{1} if {0} else {2}",
-    Ops.CMOD: "cmod({0}, {1})",
 }
 # The result may leave the dtype: it is wrapped (integers) or rounded (floats).
 _WRAPPED: Final[dict[Ops, str]] = {
@@ -92,6 +91,8 @@ def alu_expression(u: UOp) -> str:
     match op:
         case Ops.MAX:
             return _max(dtype)
+        case Ops.CMOD:
+            return _fit("float_mod({0}, {1})", dtype) if dtypes.is_float(dtype) else "cmod({0}, {1})"
         case Ops.TRUNC:
             return "trunc({0})" if dtypes.is_float(dtype) else "{0}"
         case Ops.SHL:

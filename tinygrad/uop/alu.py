@@ -69,8 +69,10 @@ def cdiv(x: int, y: int) -> int:
     return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
 
 
-def cmod(x: int, y: int) -> int:
-    """Remainder with the sign of x; x for y == 0."""
+def cmod(x: Any, y: Any) -> Any:
+    """Remainder with the sign of x, exact; for y == 0 x if they are integers, NaN if they are floats."""
+    if isinstance(x, float):
+        return math.fmod(x, y) if math.isfinite(x) and y != 0 else math.nan
     return x - cdiv(x, y) * y
 
 

@@ -29,7 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 _FLOAT_OPS = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.FDIV})
-_INT_OPS = frozenset({Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR})
+_INT_OPS = frozenset({Ops.CDIV, Ops.SHL, Ops.SHR})
 _BIT_OPS = frozenset({Ops.AND, Ops.OR, Ops.XOR})
 _MOST_LANES = 256  # a tile of 16 x 16; plain vectors have up to 64
 Shapes: TypeAlias = "dict[UOp, tuple[Any, ...]]"

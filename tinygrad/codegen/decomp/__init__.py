@@ -81,6 +81,8 @@ def lower_threefry(ctx: Support, x: UOp, key: UOp) -> UOp | None:
 
 def lower_division(ctx: Support, x: UOp, y: UOp, u: UOp) -> UOp | None:
     """Avoid the division where a shift, mask or multiplication does; else keep it from dividing by 0."""
+    if dtypes.is_float(x.dtype):
+        return None  # a remainder that targets have, as C's fmod
     by_power = integer.divide_by_power(u.op, x, y)
     if by_power is not None:
         return by_power

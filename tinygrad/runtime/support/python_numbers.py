@@ -142,6 +142,11 @@ def cmod(a: int, b: int) -> int:
     return -(-a % abs(b)) if a < 0 else a % abs(b)
 
 
+def float_mod(a: float, b: float) -> float:
+    """Remainder of floats with the sign of the dividend. Rounding it to their dtype can only drop the sign of 0."""
+    return math.fmod(a, b) if math.isfinite(a) and b != 0 else math.nan
+
+
 def fused_multiply_add(dtype: DType) -> Callable[[float, float, float], float]:
     """Return a * b + c rounded once to ``dtype``."""
     rounding = ROUND[dtype]
@@ -307,6 +312,7 @@ NAMESPACE: Final[dict[str, Any]] = {
     "sin": sin,
     "cdiv": cdiv,
     "cmod": cmod,
+    "float_mod": float_mod,
     "int_to_float32": round_int_to_f32,
     "out_of_bounds": out_of_bounds,
     "dot_bfloat16": dot_bfloat16,
