@@ -64,8 +64,8 @@ class DivisionMixin(RoundingMixin):
         Example:
             >>> Tensor([7, -7]).mod(3).tolist()
             [1, 2]
-            >>> (Tensor([3e38, -1.0]) % 0.7).numpy()
-            array([0.05208051, 0.39999998], dtype=float32)
+            >>> (Tensor([2.0**100, -0.25]) % 3).tolist()
+            [1.0, 2.75]
         """
         lhs, rhs = self._operands(x, reverse, "mod")
         if not dtypes.is_float(lhs.dtype):
