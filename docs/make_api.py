@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from tinygrad import Tensor, dtypes, nn  # noqa: E402  (the package beside this file, installed or not)
 from tinygrad.in_place import ASSIGNED, REPLACED, InPlaceNames  # noqa: E402
-from tinygrad.torch_names import TorchNames  # noqa: E402
+from tinygrad.torch_names import GROUPS  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -349,7 +349,7 @@ def render(page: Page) -> str:
 def other_names() -> dict[str, str]:
     """Return, for every name that Tensor has from other packages, the call in the names of this one."""
     found = {}
-    for cls in (TorchNames, InPlaceNames):
+    for cls in (*GROUPS, InPlaceNames):
         found |= {name: _meaning(name, member) for name, member in vars(cls).items() if not name.startswith("_")}
     for name in (*ASSIGNED, *REPLACED):
         found[f"{name}_"] = _meaning(f"{name}_", inspect.getattr_static(Tensor, f"{name}_"))

@@ -56,7 +56,9 @@ def __getattr__(name: str) -> Any:
     elif name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
     else:
-        raise AttributeError(f"module 'tinygrad' has no attribute {name!r}")
+        from tinygrad.name_hints import MissingNameError
+
+        raise MissingNameError(__name__, name)
     globals()[name] = value
     return value
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from tinygrad.dtype import dtypes
 from tinygrad.torch_names import TorchNames
 
 if TYPE_CHECKING:
@@ -48,14 +49,18 @@ class InPlaceNames(TorchNames):
 
 # name_ is t.assign(t.name(...)).
 ASSIGNED: Final = (
-    "abs", "acos", "acosh", "add", "addcdiv", "addcmul", "addmm", "asin", "asinh", "atan", "atanh", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "celu", "clamp", "clamp_max", "clamp_min", "clip", "copysign",
-    "cos", "cosh", "cumprod", "cumsum", "deg2rad", "div", "divide", "elu", "erf", "exp", "exp2", "expm1",
-    "floor", "floor_divide", "fmod", "frac", "hardtanh", "index_add", "index_copy", "index_fill",
-    "leaky_relu", "lerp", "log", "log10", "log1p", "log2", "logit", "masked_fill", "mul", "multiply", "nan_to_num",
-    "neg", "negative", "pow", "rad2deg", "reciprocal", "relu", "remainder", "round", "rsqrt", "scatter", "scatter_add",
-    "scatter_reduce", "selu", "sgn", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "sub", "subtract", "tan",
-    "tanh", "tril", "triu", "true_divide", "trunc", "xlogy",
+    "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "arccos",
+    "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "asin", "asinh", "atan", "atan2", "atanh",
+    "baddbmm", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "ceil", "celu", "clamp", "clamp_max", "clamp_min", "clip", "copysign", "cos", "cosh", "cumprod",
+    "cumsum", "deg2rad", "div", "divide", "elu", "eq", "erf", "exp", "exp2", "expm1", "fix", "floor",
+    "floor_divide", "fmod", "frac", "gcd", "ge", "greater", "greater_equal", "gt", "hardtanh", "heaviside",
+    "hypot", "index_add", "index_copy", "index_fill", "lcm", "ldexp", "le", "leaky_relu", "lerp", "less",
+    "less_equal", "log", "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logit", "lt", "masked_fill", "mul", "multiply", "nan_to_num", "ne", "neg", "negative", "nextafter",
+    "not_equal", "pow", "rad2deg", "reciprocal", "relu", "remainder", "renorm", "round", "rsqrt", "scatter",
+    "scatter_add", "scatter_reduce", "selu", "sgn", "sigmoid", "sign", "sin", "sinc", "sinh", "sqrt", "square",
+    "sub", "subtract", "tan", "tanh", "tril", "triu", "true_divide", "trunc", "xlogy",
 )  # fmt: skip
 # name_ makes t show t.name(...), another view of the same values.
 REPLACED: Final = ("detach", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
@@ -71,7 +76,8 @@ def add_in_place_forms(cls: type) -> None:
 
 def _assigned(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.assign(method(self, *args, **kwargs))
+        value = method(self, *args, **kwargs)
+        return self.assign(value.cast(self.dtype) if value.dtype is dtypes.bool else value)  # comparisons
 
     return _named(run, name, f"``t.assign(t.{name}(...))``.")
 

@@ -76,7 +76,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "What a user holds.",
         [
             "tensor.py", "training_flags.py", "properties.py", "placement.py", "construct.py", "reading.py", "writing.py", "backward.py", "calls.py", "live.py", "realizing.py",
-            "pending.py", "torch_names.py", "in_place.py", "name_hints.py", "function.py", "middleware.py",
+            "pending.py", "torch_names", "in_place.py", "name_hints", "function.py", "middleware.py",
         ],
     ),
     (

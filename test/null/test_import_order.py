@@ -29,8 +29,8 @@ ORDER = [
     ("engine", "engine.*"),
     (
         "tensor",
-        "realizing reading calls torch_names in_place name_hints training_flags properties placement writing "
-        "backward tensor function",
+        "realizing reading calls torch_names torch_names.* in_place name_hints name_hints.* training_flags "
+        "properties placement writing backward tensor function",
     ),
     ("nn", "nn.* llm.* apps.*"),
     ("viz", "viz.*"),

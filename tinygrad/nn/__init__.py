@@ -19,6 +19,7 @@ from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import TRAINING, make_tuple, prod
+from tinygrad.name_hints import MissingNameError
 from tinygrad.nn import optim as optim, state as state
 from tinygrad.tensor import Tensor
 
@@ -38,7 +39,7 @@ __all__ = [
 
 def __getattr__(name: str) -> ModuleType:
     if name != "datasets":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise MissingNameError(__name__, name)
     # Imported when it is asked for: it needs numpy, whose import takes longer than that of all the rest.
     return importlib.import_module("tinygrad.nn.datasets")
 

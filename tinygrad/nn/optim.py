@@ -13,18 +13,23 @@ Two families cover all: ``LARS`` (with ``SGD`` and ``Muon``) moves along the gra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes, least_upper_dtype, to_dtype
 from tinygrad.errors import ArgumentError, shown
 from tinygrad.helpers import FUSE_OPTIM, TRAINING, dedup, getenv
+from tinygrad.name_hints import MissingNameError
 from tinygrad.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = ["LAMB", "LARS", "SGD", "Adam", "AdamW", "Muon", "Optimizer", "OptimizerGroup"]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise MissingNameError(__name__, name)
 
 
 class Optimizer:

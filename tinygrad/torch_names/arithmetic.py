@@ -1,0 +1,194 @@
+"""Arithmetic, comparisons and reductions under the names of other packages.
+
+In:   the methods of Tensor.
+Out:  ``ArithmeticNames``.
+Why:  see ``torch_names``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import dtypes, strong_dtype
+from tinygrad.torch_names.shapes import ShapeNames
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class ArithmeticNames(ShapeNames):
+    """Arithmetic, comparisons and reductions."""
+
+    __slots__ = ()
+
+    # ---- arithmetic --------------------------------------------------------------------------------------------------
+
+    absolute, negative = ShapeNames.abs, ShapeNames.neg
+    subtract, multiply, fix, sgn = ShapeNames.sub, ShapeNames.mul, ShapeNames.trunc, ShapeNames.sign
+    arcsin, arccos, arctan, arcsinh = ShapeNames.asin, ShapeNames.acos, ShapeNames.atan, ShapeNames.asinh
+    arccosh, arctanh, expit = ShapeNames.acosh, ShapeNames.atanh, ShapeNames.sigmoid
+    amax, amin, not_equal, argwhere = ShapeNames.max, ShapeNames.min, ShapeNames.ne, ShapeNames.nonzero
+    bitwise_left_shift, bitwise_right_shift, remainder = ShapeNames.lshift, ShapeNames.rshift, ShapeNames.mod
+
+    def divide(self, other: Any, rounding_mode: Any = None) -> Self:
+        """``t.div(other, rounding_mode=rounding_mode)``."""
+        return self.div(other, rounding_mode=rounding_mode)
+
+    def true_divide(self, other: Any) -> Self:
+        """``t / other``."""
+        return self.div(other)
+
+    def floor_divide(self, other: Any) -> Self:
+        """``t // other``."""
+        return self.div(other, rounding_mode="floor")
+
+    def rsub(self, other: Any, alpha: float = 1) -> Self:
+        """``other - alpha * t``."""
+        return self._scaled(alpha).sub(other, reverse=True)
+
+    def _scaled(self, factor: float) -> Self:
+        return self if factor == 1 else self * factor
+
+    def clamp_min(self, min: Any) -> Self:  # noqa: A002  as torch
+        """``t.clamp(min, None)``."""
+        return self.clamp(min, None)
+
+    def clamp_max(self, max: Any) -> Self:  # noqa: A002  as torch
+        """``t.clamp(None, max)``."""
+        return self.clamp(None, max)
+
+    def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
+        """``t.isnan().where(nan, t)``, infinities as the largest and the smallest finite number."""
+        if not dtypes.is_float(self.dtype):
+            return self
+        exponent, mantissa = dtypes.finfo(strong_dtype(self.dtype))
+        most = (2 - 2.0**-mantissa) * 2.0 ** (2 ** (exponent - 1) - 1)
+        high, low = (most if posinf is None else posinf), (-most if neginf is None else neginf)
+        value = self.isnan().where(nan, self.isinf(True, False).where(high, self.isinf(False, True).where(low, self)))
+        return value.cast(self.dtype)
+
+    def frac(self) -> Self:
+        """``t - t.trunc()``."""
+        return self - self.trunc()
+
+    def deg2rad(self) -> Self:
+        """``t * (math.pi / 180)``."""
+        return self * 0.017453292519943295
+
+    def rad2deg(self) -> Self:
+        """``t * (180 / math.pi)``."""
+        return self * 57.29577951308232
+
+    def logit(self) -> Self:
+        """``(t / (1 - t)).log()``."""
+        return (self / (1 - self)).log()
+
+    def signbit(self) -> Self:
+        """``t < 0``, True for -0.0 too."""
+        return self._signbit()
+
+    def xlogy(self, other: Any) -> Self:
+        """``t * other.log()``, 0 where t is 0 and ``other`` is not NaN."""
+        y = self.ufix(other)
+        return y.isnan().where(y, self.eq(0).where(0.0, self * y.log()))
+
+    def addcmul(self, tensor1: Self, tensor2: Self, *, value: float = 1) -> Self:
+        """``t + value * tensor1 * tensor2``."""
+        return self + (tensor1 * tensor2)._scaled(value)
+
+    def addcdiv(self, tensor1: Self, tensor2: Self, *, value: float = 1) -> Self:
+        """``t + value * tensor1 / tensor2``."""
+        return self + (tensor1 / tensor2)._scaled(value)
+
+    def float_power(self, exponent: Any) -> Self:
+        """``t.double() ** exponent``."""
+        return self.double().pow(exponent)
+
+    # ---- comparisons -------------------------------------------------------------------------------------------------
+
+    def gt(self, other: Any) -> Self:
+        """``t > other``."""
+        result: Self = self > other
+        return result
+
+    def lt(self, other: Any) -> Self:
+        """``t < other``."""
+        result: Self = self < other
+        return result
+
+    def ge(self, other: Any) -> Self:
+        """``t >= other``."""
+        result: Self = self >= other
+        return result
+
+    def le(self, other: Any) -> Self:
+        """``t <= other``."""
+        result: Self = self <= other
+        return result
+
+    greater, less, greater_equal, less_equal = gt, lt, ge, le
+
+    def equal(self, other: Self) -> bool:
+        """``t.shape == other.shape and (t == other).all().item()``."""
+        return self.shape == other.shape and self.eq(other).all().item()
+
+    def logical_and(self, other: Any) -> Self:
+        """``t.bool() & other.bool()``."""
+        return self.bool() & self.ufix(other).bool()
+
+    def logical_or(self, other: Any) -> Self:
+        """``t.bool() | other.bool()``."""
+        return self.bool() | self.ufix(other).bool()
+
+    def logical_xor(self, other: Any) -> Self:
+        """``t.bool() ^ other.bool()``."""
+        return self.bool() ^ self.ufix(other).bool()
+
+    def isposinf(self) -> Self:
+        """``t.isinf(detect_negative=False)``."""
+        return self.isinf(True, False)
+
+    def isneginf(self) -> Self:
+        """``t.isinf(detect_positive=False)``."""
+        return self.isinf(False, True)
+
+    # ---- reductions --------------------------------------------------------------------------------------------------
+
+    def norm(self, p: float = 2, dim: Any = None, keepdim: bool = False) -> Self:
+        """``(t.abs() ** p).sum(dim, keepdim) ** (1 / p)``; the largest element for p = inf."""
+        size = self.abs()
+        if p == float("inf"):
+            return size.max(dim, keepdim)
+        if p == 0:
+            return self.ne(0).cast(self.dtype).sum(dim, keepdim)
+        if p in {1, 2}:
+            return size.sum(dim, keepdim) if p == 1 else self.square().sum(dim, keepdim).sqrt()
+        return size.pow(p).sum(dim, keepdim).pow(1 / p)
+
+    def aminmax(self, dim: Any = None, keepdim: bool = False) -> tuple[Self, Self]:
+        """``t.min(dim, keepdim), t.max(dim, keepdim)``."""
+        return self.min(dim, keepdim), self.max(dim, keepdim)
+
+    def count_nonzero(self, dim: Any = None) -> Self:
+        """``(t != 0).sum(dim)``."""
+        return self.ne(0).sum(dim)
+
+    def nansum(self, dim: Any = None, keepdim: bool = False) -> Self:
+        """``t.isnan().where(0, t).sum(dim, keepdim)``."""
+        return self.isnan().where(0, self).sum(dim, keepdim)
+
+    def nanmean(self, dim: Any = None, keepdim: bool = False) -> Self:
+        """``t.nansum(dim, keepdim) / (~t.isnan()).sum(dim, keepdim)``."""
+        return self.nansum(dim, keepdim) / self.isnan().logical_not().sum(dim, keepdim)
+
+    def diff(self, n: int = 1, dim: int = -1) -> Self:
+        """``t[1:] - t[:-1]`` along ``dim``, ``n`` times."""
+        axis, value = self._resolve_dim(dim, op="diff"), self
+        for _ in range(n):
+            size = value.shape[axis]
+            value = value._slice_dim(axis, min(1, size), size) - value._slice_dim(axis, 0, max(size - 1, 0))
+        return value
+
+    def trace(self) -> Self:
+        """``t.diagonal().sum()``."""
+        return self.diagonal().sum()

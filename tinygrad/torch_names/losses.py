@@ -1,0 +1,120 @@
+"""Losses and distances of torch.nn.functional.
+
+In:   predictions, targets, and ``reduction``: mean, sum or none.
+Out:  ``LossNames``.
+Why:  see ``torch_names``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.torch_names.layers import LayerNames
+from tinygrad.uop.infer import broadcast_shape
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class LossNames(LayerNames):
+    """Losses and distances."""
+
+    __slots__ = ()
+
+    def mse_loss(self, target: Self, reduction: Any = "mean") -> Self:
+        """``(t - target).square().mean()``."""
+        return (self - target).square()._do_reduction(reduction)
+
+    def l1_loss(self, target: Self, reduction: Any = "mean") -> Self:
+        """``(t - target).abs().mean()``."""
+        return (self - target).abs()._do_reduction(reduction)
+
+    def huber_loss(self, target: Self, reduction: Any = "mean", delta: float = 1.0) -> Self:
+        """``(d < delta).where(0.5 * d * d, delta * (d - 0.5 * delta)).mean()`` with d = (t - target).abs()."""
+        d = (self - target).abs()
+        return (d < delta).where(d * d * 0.5, delta * (d - 0.5 * delta))._do_reduction(reduction)
+
+    def smooth_l1_loss(self, target: Self, reduction: Any = "mean", beta: float = 1.0) -> Self:
+        """``t.huber_loss(target, delta=beta) / beta``; ``t.l1_loss(target)`` for beta = 0."""
+        return self.huber_loss(target, reduction, beta) / beta if beta else self.l1_loss(target, reduction)
+
+    def kl_div(self, target: Self, reduction: Any = "mean", log_target: bool = False) -> Self:
+        """``(target * (target.log() - t)).mean()``, t and (``log_target``) target as logarithms; also ``batchmean``."""
+        loss = target.exp() * (target - self) if log_target else target.xlogy(target) - target * self
+        return loss.sum() / self.shape[0] if reduction == "batchmean" else loss._do_reduction(reduction)
+
+    def binary_cross_entropy(self, target: Self, weight: Self | None = None, reduction: Any = "mean") -> Self:
+        """``t.binary_crossentropy(target)``, each term times ``weight``."""
+        loss = self.binary_crossentropy(target, "none")
+        return (loss if weight is None else loss * weight)._do_reduction(reduction)
+
+    def binary_cross_entropy_with_logits(
+        self, target: Self, weight: Self | None = None, reduction: Any = "mean", pos_weight: Self | None = None
+    ) -> Self:
+        """``t.binary_crossentropy_logits(target)``, each term times ``weight``."""
+        loss = self.binary_crossentropy_logits(target, "none", pos_weight)
+        return (loss if weight is None else loss * weight)._do_reduction(reduction)
+
+    def soft_margin_loss(self, target: Self, reduction: Any = "mean") -> Self:
+        """``(target * t).logsigmoid().neg().mean()``, targets -1 or 1."""
+        return (-(target * self).logsigmoid())._do_reduction(reduction)
+
+    def multilabel_soft_margin_loss(self, target: Self, weight: Self | None = None, reduction: Any = "mean") -> Self:
+        """``t.binary_cross_entropy_with_logits(target, weight, "none").mean(-1).mean()``."""
+        return self.binary_cross_entropy_with_logits(target, weight, "none").mean(-1)._do_reduction(reduction)
+
+    def hinge_embedding_loss(self, target: Self, margin: float = 1.0, reduction: Any = "mean") -> Self:
+        """``(target == 1).where(t, (margin - t).clamp_min(0)).mean()``, targets -1 or 1."""
+        return target.eq(1).where(self, (margin - self).clamp_min(0))._do_reduction(reduction)
+
+    def margin_ranking_loss(self, input2: Self, target: Self, margin: float = 0.0, reduction: Any = "mean") -> Self:
+        """``(margin - target * (t - input2)).clamp_min(0).mean()``, targets -1 or 1."""
+        return (margin - target * (self - input2)).clamp_min(0)._do_reduction(reduction)
+
+    def triplet_margin_loss(
+        self, positive: Self, negative: Self, margin: float = 1.0, p: float = 2, eps: float = 1e-6, swap: bool = False,
+        reduction: Any = "mean",
+    ) -> Self:  # fmt: skip
+        """``(margin + t.pairwise_distance(positive) - t.pairwise_distance(negative)).clamp_min(0).mean()``."""
+        near, far = self.pairwise_distance(positive, p, eps), self.pairwise_distance(negative, p, eps)
+        if swap:
+            far = far.minimum(positive.pairwise_distance(negative, p, eps))
+        return (margin + near - far).clamp_min(0)._do_reduction(reduction)
+
+    def cosine_embedding_loss(self, input2: Self, target: Self, margin: float = 0.0, reduction: Any = "mean") -> Self:
+        """``(target == 1).where(1 - c, (c - margin).clamp_min(0)).mean()`` with c = t.cosine_similarity(input2, -1)."""
+        cosine = self.cosine_similarity(input2, -1)
+        return target.eq(1).where(1 - cosine, (cosine - margin).clamp_min(0))._do_reduction(reduction)
+
+    def poisson_nll_loss(
+        self, target: Self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: Any = "mean"
+    ) -> Self:
+        """``(t.exp() - target * t).mean()``, or ``t - target * t.log()``; ``full`` adds Stirling's term."""
+        loss = self.exp() - target * self if log_input else self - target * (self + eps).log()
+        if full:
+            is_large = target > 1
+            n = is_large.where(target, 1.0)
+            loss = loss + is_large.where(n * n.log() - n + 0.5 * (2 * math.pi * n).log(), 0.0)
+        return loss._do_reduction(reduction)
+
+    def gaussian_nll_loss(
+        self, target: Self, var: Any, full: bool = False, eps: float = 1e-6, reduction: Any = "mean"
+    ) -> Self:
+        """``0.5 * (var.log() + (t - target).square() / var).mean()``; ``full`` adds log(2 pi) / 2."""
+        given: Self = self.ufix(var)
+        variance = given + (given.clamp(eps, None) - given).detach()  # the gradient of what is below eps still flows
+        loss = (variance.log() + (self - target).square() / variance) * 0.5
+        return (loss + 0.5 * math.log(2 * math.pi) if full else loss)._do_reduction(reduction)
+
+    # ---- distances ---------------------------------------------------------------------------------------------------
+
+    def cosine_similarity(self, x2: Self, dim: int = 1, eps: float = 1e-8) -> Self:
+        """``(t.normalize(dim=dim) * x2.normalize(dim=dim)).sum(dim)``."""
+        shape = broadcast_shape(self.shape, x2.shape)
+        left, right = (x._broadcast_to(shape).normalize(2.0, dim, eps) for x in (self, x2))
+        return (left * right).sum(dim)
+
+    def pairwise_distance(self, x2: Self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Self:
+        """``(t - x2 + eps).norm(p, -1)``."""
+        return (self - x2 + eps).norm(p, -1, keepdim)

@@ -1,0 +1,125 @@
+"""Statistics, sorted values and integrals under the names of other packages.
+
+In:   the methods of Tensor.
+Out:  ``StatisticsNames``.
+Why:  see ``torch_names``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.torch_names.numbers import NumberNames
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class StatisticsNames(NumberNames):
+    """Statistics, sorted values and integrals."""
+
+    __slots__ = ()
+
+    # ---- statistics --------------------------------------------------------------------------------------------------
+
+    def cov(self, *, correction: int = 1) -> Self:
+        """``d @ d.T / (n - correction)``, d = t - t.mean(1, keepdim=True): rows are variables, columns observations."""
+        rows = self.reshape(1, -1) if self.ndim < 2 else self
+        centred = rows - rows.mean(1, keepdim=True)
+        found: Self = centred @ centred.transpose(0, 1) / (rows.shape[1] - correction)
+        return found.reshape(()) if self.ndim < 2 else found
+
+    def corrcoef(self) -> Self:
+        """``t.cov()`` divided by the standard deviations of its row and column, within [-1, 1]."""
+        found = self.cov()
+        if found.ndim == 0:
+            return found / found
+        scale = found.diagonal().sqrt()
+        return (found / scale.unsqueeze(1) / scale.unsqueeze(0)).clamp(-1, 1)
+
+    def isin(self, test_elements: Any, *, invert: bool = False) -> Self:
+        """``(t.unsqueeze(-1) == test_elements.flatten()).any(-1)``."""
+        found = self.unsqueeze(-1).eq(self.ufix(test_elements).flatten()).any(-1)
+        return found.logical_not() if invert else found
+
+    def dist(self, other: Any, p: float = 2) -> Self:
+        """``(t - other).norm(p)``."""
+        apart: Self = self - other
+        return apart.norm(p)
+
+    def cdist(self, x2: Self, p: float = 2.0) -> Self:
+        """``(t.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)``; the gradient of a distance of 0 is 0."""
+        apart = self.unsqueeze(-2) - x2.unsqueeze(-3)
+        is_same = apart.eq(0).all(-1, keepdim=True)
+        return is_same.squeeze(-1).where(0.0, is_same.where(1.0, apart).norm(p, -1))
+
+    def renorm(self, p: float, dim: int, maxnorm: float) -> Self:
+        """``t * (maxnorm / norms).clamp(max_=1)``: slices along ``dim`` get a p-norm of at most ``maxnorm``."""
+        axis = self._resolve_dim(dim, op="renorm")
+        norms = self.norm(p, tuple(i for i in range(self.ndim) if i != axis), keepdim=True)
+        return (norms > maxnorm).where(self * (maxnorm / (norms + 1e-7)), self)
+
+    # ---- sorted values -----------------------------------------------------------------------------------------------
+
+    def msort(self) -> Self:
+        """``t.sort(0)[0]``."""
+        return self.sort(0)[0]
+
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
+        """``(values, indices)`` of the k-th smallest along ``dim``, from ``t.sort(dim)``; k counts from 1."""
+        axis = self._resolve_dim(dim, op="kthvalue")
+        values, indices = (x._slice_dim(axis, k - 1, k) for x in self.sort(axis))
+        return (values, indices) if keepdim else (values.squeeze(axis), indices.squeeze(axis))
+
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """``t.kthvalue((n + 1) // 2, dim)``, but NaN if any is NaN; only the value without ``dim``."""
+        if dim is None:
+            return self.flatten().median(0)[0]
+        axis = self._resolve_dim(dim, op="median")
+        middle = (self.shape[axis] - 1) // 2
+        values, indices = self.sort(axis)  # NaN come last
+        at = values._slice_dim(axis, -1 % self.shape[axis], self.shape[axis]).isnan()
+        first_nan = values.isnan().argmax(axis, keepdim=True)
+        place = at.where(first_nan, middle)
+        found = values.gather(axis, place), indices.gather(axis, place)
+        return found if keepdim else tuple(x.squeeze(axis) for x in found)
+
+    def quantile(self, q: Any, dim: int | None = None, keepdim: bool = False) -> Self:
+        """Between the two sorted values beside place q * (n - 1) along ``dim``, in proportion; NaN if any is."""
+        shape = (1,) * self.ndim
+        x, axis = (self.flatten(), 0) if dim is None else (self, self._resolve_dim(dim, op="quantile"))
+        ordered, count = x.sort(axis)[0], x.shape[axis]
+        asked = self.ufix(q).cast(self.dtype)
+        place = (asked.flatten() * (count - 1)).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+        place = place.expand([asked.numel() if i == axis else s for i, s in enumerate(x.shape)])
+        below = place.floor().detach()
+        low, high = (ordered.gather(axis, at.cast("int32")) for at in (below, (below + 1).minimum(count - 1)))
+        found = x.isnan().any(axis, keepdim=True).where(float("nan"), low.lerp(high, place - below))
+        found = found.movedim(axis, 0)  # the asked quantiles come first
+        if keepdim:
+            found = found.unsqueeze(axis + 1) if dim is not None else found.reshape(found.shape[0], *shape)
+        return found.squeeze(0) if asked.ndim == 0 else found
+
+    # ---- integrals ---------------------------------------------------------------------------------------------------
+
+    def _trapezoids(self, x: Any, dx: float, dim: int, name: str) -> tuple[int, Self]:
+        axis = self._resolve_dim(dim, op=name)
+        size = self.shape[axis]
+        mean = (self._slice_dim(axis, 1, size) + self._slice_dim(axis, 0, size - 1)) * 0.5
+        if x is None:
+            return axis, mean * dx
+        x = self.ufix(x)
+        along = [-1 if i == axis else 1 for i in range(self.ndim)]
+        return axis, mean * (x.diff().reshape(along) if x.ndim == 1 else x.diff(dim=axis))
+
+    def trapezoid(self, x: Any = None, *, dx: float = 1, dim: int = -1) -> Self:
+        """The integral of samples t at places x: ``((t[1:] + t[:-1]) / 2 * x.diff()).sum()`` along ``dim``."""
+        axis, areas = self._trapezoids(x, dx, dim, "trapezoid")
+        return areas.sum(axis)
+
+    trapz = trapezoid
+
+    def cumulative_trapezoid(self, x: Any = None, *, dx: float = 1, dim: int = -1) -> Self:
+        """``((t[1:] + t[:-1]) / 2 * x.diff()).cumsum()`` along ``dim``."""
+        axis, areas = self._trapezoids(x, dx, dim, "cumulative_trapezoid")
+        return areas.cumsum(axis)
