@@ -566,7 +566,7 @@ def test_hints_are_needed(table: Any) -> None:
         (tinygrad, "searchsorted", "count what is smaller"),
         (tinygrad, "sparse_coo_tensor", "no meaning here, because there are no sparse"),
         (tinygrad, "float32", "write dtypes.float32"),
-        (tinygrad, "Linear", "write nn.Linear"),
+        (tinygrad, "Linear", "layers are in nn"),
         (nn, "ReLU", "Tensor.relu"),
         (nn.optim, "RMSprop", "subclass of Optimizer"),
     ],

@@ -61,7 +61,7 @@ def _instead(module: str, name: str) -> str | None:
             return _find(name, modules.LAYERS)
         case "tinygrad.nn.optim":
             return _find(name, modules.OPTIMIZERS)
-    return _method(name) or _find(name, modules.PACKAGE) or _find(name, meaningless.PACKAGE) or _layer(name)
+    return _method(name) or _find(name, modules.PACKAGE) or _find(name, meaningless.PACKAGE) or _dtype(name)
 
 
 def _find(name: str, table: Iterable[tuple[str, str]]) -> str | None:
@@ -83,9 +83,7 @@ def _method(name: str) -> str | None:
     return f"write Tensor.{name}, or t.{name} of a tensor t"
 
 
-def _layer(name: str) -> str | None:
-    from tinygrad import dtypes, nn
+def _dtype(name: str) -> str | None:
+    from tinygrad.dtype import dtypes
 
-    if hasattr(nn, name):
-        return f"write nn.{name}"
     return f"write dtypes.{name}" if name != "void" and hasattr(dtypes, name) else None
