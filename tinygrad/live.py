@@ -228,7 +228,7 @@ def write_view(view: UOp, value: UOp) -> None:
 
 def _written_whole(view: UOp, base: UOp, value: UOp) -> UOp:
     """Return what split storage holds after a write to a view across its pieces: each device masks its own."""
-    from tinygrad.mixin.gradient import view_chain, without_chain, written_mask
+    from tinygrad.mixin.written_views import view_chain, without_chain, written_mask
 
     chain = view_chain(view, base) or []
     return written_mask(chain, base).where(without_chain(chain, value), base)

@@ -68,7 +68,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         [
             "mixin/__init__.py", "mixin/hooks.py", "mixin/views.py", "mixin/movement.py", "mixin/padding.py", "mixin/windows.py", "mixin/creation.py", "mixin/elementwise.py",
             "mixin/operators.py", "mixin/python_operators.py", "mixin/rounding.py", "mixin/division.py", "mixin/unary.py", "mixin/trigonometry.py", "mixin/activation.py", "mixin/reduce.py", "mixin/op.py", "mixin/rand.py",
-            "mixin/gradient.py", "mixin/products.py", "mixin",
+            "mixin/gradient.py", "mixin/gradient_sums.py", "mixin/written_views.py", "mixin/products.py", "mixin",
         ],
     ),
     (

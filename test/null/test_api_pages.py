@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from test.helpers_docs import load_script
 from tinygrad import Tensor, nn
 
 ROOT = Path(__file__).parents[2]
 ATTRIBUTES = {"uop", "grad", "is_param"}  # in the docstring of Tensor itself
 
 
-def load_maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_api", ROOT / "docs" / "make_api.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["make_api"] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
-make_api = load_maker()
+make_api = load_script("make_api")
 
 
 PAGES = make_api.pages()

@@ -7,30 +7,19 @@ import importlib.util
 import inspect
 import math
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from test.helpers_docs import load_script
 from tinygrad import Context, Device, Tensor, UOp, Variable, dtypes, nn
 
 ROOT = Path(__file__).parents[2]
 
 
-def load_maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_api", ROOT / "docs" / "make_api.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["make_api"] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
-make_api = load_maker()
+make_api = load_script("make_api")
 
 
 class CloseEnough(doctest.OutputChecker):

@@ -11,16 +11,17 @@ dtypes are brought to those of the source afterwards: axes over which the source
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import DTypeError, GradientError, error_text
 from tinygrad.helpers import argsort
+from tinygrad.mixin.gradient_sums import add_all, joined_slices
 from tinygrad.mixin.hooks import Hooks, same_shape, same_size
 from tinygrad.mixin.products import product_of_others
+from tinygrad.mixin.written_views import apply_chain, is_whole, view_chain, written_mask
 from tinygrad.profiling import Metadata, labelled
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.matcher import PatternMatcher
@@ -35,7 +36,6 @@ Gradients = tuple["UOp | None", ...]
 LN2 = math.log(2.0)
 # Nodes with several results receive one gradient per result, so their gradients are kept apart by the result's number.
 _MULTIPLE = frozenset({Ops.FUNCTION, Ops.CALL})
-_FEWEST_SLICES = 4  # gradients of fewer slices are added
 _NO_GRADIENT = GroupOp.Comparison | {Ops.CONST, Ops.BUFFER, Ops.PARAM, Ops.RANGE, Ops.SPECIAL, Ops.BITCAST, Ops.TRUNC}
 
 
@@ -180,75 +180,6 @@ def after_gradient(ctx: UOp, ret: UOp) -> Gradients:
         # What was overwritten has no gradient: the view's elements are cleared.
         before = None if is_whole(chain) else written_mask(chain, ret.src[0]).where(0, before)
     return before, *reversed(gradients)
-
-
-def view_chain(view: UOp, base: UOp) -> list[UOp] | None:
-    """Return the movement nodes from storage to a view of it, in this order; None if other nodes lie between."""
-    chain: list[UOp] = []
-    while view is not base and view.op in GroupOp.Movement:
-        chain.append(view)
-        view = view.src[0]
-    return chain[::-1] if view.without_after is base.without_after else None
-
-
-def apply_chain(chain: Iterable[UOp], x: UOp) -> UOp:
-    """Return the view of another value through the same movement nodes."""
-    for node in chain:
-        x = x._mop(node.op, node.marg)
-    return x
-
-
-def is_whole(chain: Sequence[UOp]) -> bool:
-    """Whether a view shows all elements."""
-    return all(node.op in {Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP} for node in chain)
-
-
-def written_mask(chain: Sequence[UOp], base: UOp) -> UOp:
-    """Return a bool node of the shape of ``base`` that is True at the elements that a view shows."""
-    mask = (chain[-1] if chain else base).const_like(True, dtypes.bool)
-    for node in reversed(chain):
-        shape = node.src[0].shape
-        match node.op:
-            case Ops.RESHAPE:
-                mask = mask.reshape(shape)
-            case Ops.PERMUTE:
-                mask = mask.permute(argsort(node.marg))
-            case Ops.FLIP:
-                mask = mask._mop(Ops.FLIP, node.marg)
-            case Ops.SHRINK:
-                mask = mask.pad(tuple((b, s - e) for (b, e), s in zip(node.marg, shape, strict=True)))
-            case Ops.PAD:
-                mask = mask.shrink([(b, b + s) for (b, _), s in zip(node.marg, shape, strict=True)])
-            case _:
-                mask = unbroadcast_axes(mask, shape)
-    return mask
-
-
-def without_chain(chain: Sequence[UOp], value: UOp) -> UOp:
-    """Return a value of the shape of the storage whose elements under a view are those of ``value``, the others 0."""
-    for node in reversed(chain):
-        shape = node.src[0].shape
-        match node.op:
-            case Ops.RESHAPE:
-                value = value.reshape(shape)
-            case Ops.PERMUTE:
-                value = value.permute(argsort(node.marg))
-            case Ops.FLIP:
-                value = value._mop(Ops.FLIP, node.marg)
-            case Ops.SHRINK:
-                value = value.pad(tuple((b, s - e) for (b, e), s in zip(node.marg, shape, strict=True)))
-            case Ops.PAD:
-                value = value.shrink([(b, b + s) for (b, _), s in zip(node.marg, shape, strict=True)])
-            case _:
-                raise AssertionError("a view that shows elements several times is not written through")
-    return value
-
-
-def unbroadcast_axes(mask: UOp, shape: tuple[Any, ...]) -> UOp:
-    """Undo a broadcast of a bool node: True where any of the copies is True."""
-    extra = mask.ndim - len(shape)
-    axes = [*range(extra), *(i + extra for i, s in enumerate(shape) if not same_size(s, mask.shape[i + extra]))]
-    return mask._rop(Ops.MAX, tuple(axes)).reshape(shape)
 
 
 pm_gradient = PatternMatcher([
@@ -451,69 +382,6 @@ def _apply_rule(node: UOp, ctx: UOp, on_path: set[UOp]) -> Gradients:
         raise RuntimeError(f"failed to compute gradient for {node.op.name}: there is no rule for it")
     gradients: Gradients = found
     return gradients
-
-
-def joined_slices(values: list[UOp]) -> list[UOp]:
-    """Join gradients of slices that do not overlap, which are paddings along one axis, into one value.
-
-    The rows of a sequence that a loop reads one by one would otherwise each give a gradient of the whole size to add.
-    """
-    slices: dict[int, list[tuple[int, int, UOp]]] = {}
-    others: list[UOp] = []
-    for value in values:
-        found = _padded_axis(value)
-        if found is None:
-            others.append(value)
-        else:
-            axis, before, end = found
-            slices.setdefault(axis, []).append((before, end, value))
-    for axis, parts in slices.items():
-        parts.sort(key=lambda part: part[:2])
-        disjoint = all(a[1] <= b[0] for a, b in itertools.pairwise(parts))
-        if len(parts) < _FEWEST_SLICES or not disjoint:
-            others += [value for _, _, value in parts]
-        else:
-            others.append(_join_slices(axis, parts))
-    return others
-
-
-def _padded_axis(value: UOp) -> tuple[int, int, int] | None:
-    """Return (axis, begin, end of what is not padding) if ``value`` is zero-padded along exactly one axis."""
-    if value.op is not Ops.PAD or len(value.src) > 1:
-        return None
-    axes = [i for i, pair in enumerate(value.marg) if pair != (0, 0)]
-    if len(axes) != 1:
-        return None
-    before, size = value.marg[axes[0]][0], value.src[0].shape[axes[0]]
-    return (axes[0], before, before + size) if isinstance(size, int) else None
-
-
-def _join_slices(axis: int, parts: list[tuple[int, int, UOp]]) -> UOp:
-    whole = parts[0][2]
-    size = whole.shape[axis]
-    assert isinstance(size, int)
-    pieces: list[UOp] = []
-
-    def fill(begin: int, end: int) -> None:
-        if begin < end:
-            shape = tuple(end - begin if i == axis else s for i, s in enumerate(whole.shape))
-            pieces.append(whole.const(0, whole.dtype)._broadcast_to(shape))
-
-    position = 0
-    for begin, end, value in parts:
-        fill(position, begin)
-        pieces.append(value.src[0])
-        position = end
-    fill(position, size)
-    return pieces[0].cat(*pieces[1:], dim=axis)
-
-
-def add_all(values: Sequence[UOp]) -> UOp:
-    """Return the sum of the nodes as a balanced tree, so that its depth stays small."""
-    level = list(values)
-    while len(level) > 1:
-        level = [level[i] + level[i + 1] if i + 1 < len(level) else level[i] for i in range(0, len(level), 2)]
-    return level[0]
 
 
 def _align(gradient: UOp, source: UOp) -> UOp:

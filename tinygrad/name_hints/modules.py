@@ -11,7 +11,8 @@ from typing import Final
 
 PACKAGE: Final = (
     ("write t.assign(t.dropout(p))", "*dropout_"),
-    ("layers are in nn", "Linear Conv?d ConvTranspose?d BatchNorm* LayerNorm* GroupNorm InstanceNorm RMSNorm Embedding"),
+    ("layers are in nn",
+     "Linear Conv?d ConvTranspose?d BatchNorm* LayerNorm* GroupNorm InstanceNorm RMSNorm Embedding nn optim"),
     ("write math.pi, math.e, math.inf or math.nan", "pi e inf nan"),
     ("write None: t[None] or t.unsqueeze(0)", "newaxis"),
     ("write @TinyJit", "compile compiler"),

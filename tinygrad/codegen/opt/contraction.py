@@ -25,7 +25,7 @@ from tinygrad.uop.ops import UOp
 
 FMA_LATENCY = 4  # cycles until a result can be added to again; two pipes make 8 chains the least
 CHAIN = 64  # iterations of one float sum, each up to 8 unrolled terms, before blocks are summed on their own
-# A multiply and an add are one instruction, two of which start per cycle.
+# Operations of single elements in the time of one: multiply and add are one instruction, and two start per cycle.
 TILE_SHARES = 4
 # Iterations of the parallel loop per thread. One is long and all take the same time, so that joining loops for more of
 # them costs more (what inner loops share is computed in each) than waiting for the last one.
