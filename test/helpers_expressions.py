@@ -21,6 +21,7 @@ import torch
 
 from tinygrad import Tensor, TinyJit
 from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.engine.jit import JitError
 
 Shape = tuple[int, ...]
 FLOATS = ("float32", "float64", "float16")
@@ -227,7 +228,17 @@ class TensorWorld:
         values[0].realize(*values[1:])
 
     def jit(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return TinyJit(function)
+        jitted = TinyJit(function)
+
+        def run(*args: Tensor) -> Any:
+            try:
+                return jitted(*args)
+            except JitError as error:
+                if "didn't JIT anything" not in str(error):
+                    raise
+                return function(*args)  # a random function may compute nothing, which is no mistake of the JIT
+
+        return run
 
     def part(self, a: Tensor, items: Any) -> Tensor:
         return a[items]
