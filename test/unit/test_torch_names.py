@@ -493,6 +493,11 @@ def test_in_place_writes_through_views() -> None:
         (lambda t: t.reshape(1, 2, 2).t(), "t: 3 dims"),
         (lambda t: t.movedim(0, (0, 1)), "movedim: source 0"),
         (lambda t: t.int().add_(1.5), "assign dtype mismatch"),
+        (lambda t: t.gcd(2), "gcd: operands must be int"),
+        (lambda t: t.int().frexp(), "frexp: of float16 or wider"),
+        (lambda t: t.int().nextafter(t.int()), "nextafter: of float16 or wider"),
+        (lambda t: t.int().quantile(0.5), "quantile: of float16 or wider"),
+        (lambda t: t.cross(t), "cross: 2 elements along dim -1"),
     ],
 )
 def test_errors(call: Any, match: str) -> None:

@@ -200,8 +200,8 @@ class RandMixin(OpMixin):
     ) -> Self:
         """Return uniform numbers in [0, 1), multiples of 2 ** -m for a dtype with m bits of mantissa.
 
-        They are rounded down to that grid, so their mean is 0.5 - 2 ** -(m + 1): in fp8, where the grid is coarse, 0.4375
-        (e4m3) and 0.375 (e5m2). Draw in float32 and cast where that matters.
+        They are rounded down to that grid, so their mean is 0.5 - 2 ** -(m + 1): in fp8, where the grid is coarse,
+        0.4375 (e4m3) and 0.375 (e5m2). Draw in float32 and cast where that matters.
 
         Args:
             *shape: Sizes, separate or as one tuple.

@@ -37,6 +37,11 @@ class NumberNames(ArithmeticNames):
         wide = dtypes.float32 if dtype in NARROW_FLOATS else dtype
         return lhs.cast(wide), rhs.cast(wide), dtype
 
+    def _check_float(self, name: str) -> None:
+        if not dtypes.is_float(self.dtype) or self.dtype.itemsize < 2:
+            raise DTypeError(error_text(name, f"of float16 or wider floats, got {self.dtype}", {"tensor": self},
+                                        hint="cast it: t.float()"))  # fmt: skip
+
     def atan2(self, other: Any) -> Self:
         """``(t / other).atan()`` in the quadrant of the point (other, t): from -pi to pi."""
         y, x, dtype = self._float_pair(other, "atan2")
@@ -114,6 +119,7 @@ class NumberNames(ArithmeticNames):
 
     def frexp(self) -> tuple[Self, Self]:
         """``(mantissa, exponent)`` with t = mantissa * 2 ** exponent, and a mantissa of [0.5, 1) or 0."""
+        self._check_float("frexp")
         if self.dtype in NARROW_FLOATS:
             mantissa, exponent = self.float().frexp()
             return mantissa.cast(self.dtype), exponent
@@ -131,6 +137,7 @@ class NumberNames(ArithmeticNames):
     def nextafter(self, other: Any) -> Self:
         """The neighbour of t towards ``other`` among the numbers of the dtype."""
         x, y = self._operands(other, op="nextafter")
+        x._check_float("nextafter")
         integer = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[x.dtype.itemsize]
         bits = x.bitcast(integer)
         away = (x < y).eq(x > 0)  # the size grows, and with it the bits

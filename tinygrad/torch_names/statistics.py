@@ -86,6 +86,7 @@ class StatisticsNames(NumberNames):
 
     def quantile(self, q: Any, dim: int | None = None, keepdim: bool = False) -> Self:
         """Between the two sorted values beside place q * (n - 1) along ``dim``, in proportion; NaN if any is."""
+        self._check_float("quantile")
         shape = (1,) * self.ndim
         x, axis = (self.flatten(), 0) if dim is None else (self, self._resolve_dim(dim, op="quantile"))
         ordered, count = x.sort(axis)[0], x.shape[axis]
