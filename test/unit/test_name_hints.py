@@ -1,0 +1,101 @@
+"""Names of PyTorch without a counterpart say what to write, or why there is nothing to write."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import types
+import warnings
+from typing import Any
+
+import pytest
+
+import tinygrad
+from tinygrad import Tensor, nn
+from tinygrad.name_hints import meaningless, methods
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("stride", "no strides"),
+        ("grad_fn", "t.uop"),
+        ("unique", "numpy"),
+        ("index_put_", "t[indices]"),
+        ("batch_norm", "batchnorm"),
+        ("ctc_loss", "log-probabilities"),
+        ("searchsorted", "count what is smaller"),
+    ],
+)
+def test_names_without_counterpart_say_what_to_write(name: str, instead: str) -> None:
+    for owner in (Tensor, Tensor([1.0])):
+        assert not hasattr(owner, name)
+        with pytest.raises(AttributeError, match=re.escape(instead)):
+            getattr(owner, name)
+
+
+# What programs ask for names: (namespace of torch, what is asked here).
+NAMESPACES = [
+    (torch.Tensor, Tensor), (torch, tinygrad), (torch.nn.functional, Tensor), (torch.nn, nn), (torch.optim, nn.optim),
+    (torch.optim.lr_scheduler, nn.optim),
+]  # fmt: skip
+
+
+def is_own(namespace: Any, name: str) -> bool:
+    """Whether a name of a module is its own: parts of torch, and not what it imports from elsewhere."""
+    value = getattr(namespace, name, None)
+    if isinstance(value, types.ModuleType):
+        return value.__name__.startswith("torch.") and namespace is not torch.nn.functional
+    return namespace is not torch.optim.lr_scheduler or getattr(value, "__module__", None) == namespace.__name__
+
+
+@pytest.mark.parametrize(("theirs", "ours"), NAMESPACES, ids=lambda space: getattr(space, "__name__", ""))
+def test_no_name_of_torch_is_left_without_an_answer(theirs: Any, ours: Any) -> None:
+    bare = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of deprecated names
+        names = [name for name in dir(theirs) if not name.startswith("_") and is_own(theirs, name)]
+    for name in names:
+        try:
+            getattr(ours, name)
+        except AttributeError as error:
+            if not re.search(rf"has no attribute '{name}': .+ .+", str(error)):
+                bare.append(name)
+    assert not bare
+
+
+@pytest.mark.parametrize(
+    "table", [methods.METHODS.items(), *map(enumerate, (meaningless.METHODS, meaningless.PACKAGE))]
+)
+def test_hints_are_needed(table: Any) -> None:
+    """No name has both a method and a hint, and no hint is said twice."""
+    names = [name for key, row in table for name in (row[1].split() if isinstance(row, tuple) else [key])]
+    assert len(names) == len({*names})
+    assert not [name for name in names if hasattr(Tensor, name) and "*" not in name]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead"),
+    [
+        (tinygrad, "cat", "write Tensor.cat"),
+        (tinygrad, "searchsorted", "count what is smaller"),
+        (tinygrad, "sparse_coo_tensor", "no meaning here, because there are no sparse"),
+        (tinygrad, "float32", "write dtypes.float32"),
+        (tinygrad, "Linear", "layers are in nn"),
+        (nn, "ReLU", "Tensor.relu"),
+        (nn.optim, "RMSprop", "subclass of Optimizer"),
+    ],
+)
+def test_modules_say_what_to_write(module: Any, name: str, instead: str) -> None:
+    assert not hasattr(module, name)
+    with pytest.raises(AttributeError, match=re.escape(instead)) as caught:
+        getattr(module, name)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_names_of_nobody_have_no_hint() -> None:
+    for module in (tinygrad, nn, nn.optim):
+        with pytest.raises(AttributeError, match=r"^module '[\w.]+' has no attribute 'frobnicate'$"):
+            _ = module.frobnicate
