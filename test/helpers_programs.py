@@ -30,7 +30,8 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "sum_": lambda a, axis: a.sum(axis=axis, keepdims=True, dtype=np.int32), "where": np.where, "maximum": np.maximum,
     "max_": lambda a, axis: a.max(axis=axis, keepdims=True), "total": lambda a: a.sum(dtype=np.int32), "flip": np.flip,
     "pad": np.pad, "permute": np.transpose, "reshape": np.reshape, "cumsum": lambda a, axis: a.cumsum(axis, np.int32),
-    "check": lambda *_: None,
+    "check": lambda *_: None, "roll": np.roll, "repeat": lambda a, n: np.tile(a, [n] * a.ndim), "power": np.power,
+    "cat": lambda *parts: np.concatenate(parts), "sort": lambda a, axis: np.sort(a, axis),
 }  # fmt: skip
 OURS: dict[str, Callable[..., Any]] = {
     "stored": lambda a: Tensor(a).clone(), "new": lambda a: a + 0, "real": lambda a, *b: a.realize(*b),
@@ -39,6 +40,8 @@ OURS: dict[str, Callable[..., Any]] = {
     "max_": lambda a, axis: a.max(axis=axis, keepdim=True), "total": lambda a: a.sum(),
     "flip": lambda a, axis: a.flip(axis), "pad": lambda a, p: a.pad(p), "permute": lambda a, order: a.permute(order),
     "reshape": lambda a, shape: a.reshape(shape), "cumsum": lambda a, axis: a.cumsum(axis),
+    "roll": lambda a, n, axis: a.roll(n, axis), "repeat": lambda a, n: a.repeat([n] * a.ndim), "power": pow,
+    "cat": lambda *parts: Tensor.cat(*parts), "sort": lambda a, axis: a.sort(axis)[0],
 }  # fmt: skip
 
 
@@ -48,14 +51,14 @@ class Generator:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.env: dict[str, Any] = {"np": np, **NUMPY}
-        self.stored: dict[str, bool] = {}  # name -> whether it shows storage, so that views of it alias
+        self.names: list[str] = []
         self.count = 0
         self.lines: list[str] = []
 
     def program(self, length: int) -> list[str]:
         """Return a program of about ``length`` statements."""
         for _ in range(length):
-            if len(self.stored) > 8:
+            if len(self.names) > 8:
                 self.forget()
             self.statement()
         return self.lines
@@ -66,15 +69,15 @@ class Generator:
         exec(line, self.env)
         self.lines.append(line)
 
-    def bind(self, expression: str, stored: bool) -> None:
+    def bind(self, expression: str) -> None:
         self.count += 1
         name = f"v{self.count}"
         self.run(f"{name} = {expression}")
-        self.stored[name] = stored
+        self.names.append(name)
 
     def forget(self) -> None:
-        name = self.random.choice(list(self.stored))
-        del self.stored[name]
+        name = self.random.choice(self.names)
+        self.names.remove(name)
         self.run(f"del {name}")
 
     def value(self, expression: str) -> Any:
@@ -137,11 +140,11 @@ class Generator:
     def operand(self, shape: Shape) -> str:
         """Return a variable, a view, or a number that broadcasts to a shape."""
         r = self.random
-        whole = [n for n in self.stored if self.fits(n, shape)]
+        whole = [n for n in self.names if self.fits(n, shape)]
         if whole and r.random() < 0.8:
             return r.choice(whole)
         for _ in range(8):
-            part = self.view(r.choice(list(self.stored)))
+            part = self.view(r.choice(self.names))
             if self.fits(part, shape):
                 return part
         return str(r.randint(-3, 9))
@@ -177,33 +180,42 @@ class Generator:
     def statement(self) -> None:
         """Add one statement."""
         r, kind = self.random, self.random.random()
-        if len(self.stored) < 2 or kind < 0.07:
+        if len(self.names) < 2 or kind < 0.07:
             shape = r.choice(SHAPES)
             numbers = [r.randint(-9, 9) for _ in range(int(np.prod(shape)))]
-            self.bind(f"stored(np.array({numbers}, np.int32).reshape({shape}))", True)
+            self.bind(f"stored(np.array({numbers}, np.int32).reshape({shape}))")
             return
-        name = r.choice(list(self.stored))
+        name = r.choice(self.names)
         shape = self.value(name).shape
         if kind < 0.2:
-            stored = [n for n, is_stored in self.stored.items() if is_stored]
-            if stored:
-                self.bind(self.view(r.choice(stored)), True)
+            self.bind(self.view(name))
+        elif kind < 0.25 and shape:
+            self.bind(self.rearranged(name, len(shape)))
         elif kind < 0.4:
             made = self.expression(shape, 2)
-            self.bind(f"new({name if self.is_number(made) else made})", False)
+            self.bind(f"new({name if self.is_number(made) else made})")
         elif kind < 0.48:
-            chosen = [n for n in self.stored if r.random() < 0.5] or [name]
+            chosen = [n for n in self.names if r.random() < 0.5] or [name]
             self.run(f"real({', '.join(chosen)})")
-            self.stored.update(dict.fromkeys(chosen, True))
         elif kind < 0.6:
             self.run(f"assign({name}, {self.expression(shape, 2)})")
         elif kind < 0.92:
             self.write(name, shape, kind)
-        elif kind < 0.96 and len(self.stored) > 3:
+        elif kind < 0.96 and len(self.names) > 3:
             self.forget()
         else:
             self.run(f"check({name}, {name!r})")
-            self.stored[name] = True
+
+    def rearranged(self, name: str, ndim: int) -> str:
+        """Return a value of its own that is made by moving elements, now and then not moving any."""
+        r = self.random
+        axis = r.randrange(ndim)
+        pads = ", ".join("(0, 0)" if i != axis else f"(0, {r.choice([0, 0, 1])})" for i in range(ndim))
+        return r.choice([
+            f"roll({name}, {r.choice([0, 0, 1, 2])}, {axis})", f"repeat({name}, {r.choice([1, 1, 2])})",
+            f"pad({name}, ({pads},))", f"cat({', '.join([name] * r.choice([1, 1, 2]))})", f"power({name}, 1)",
+            f"sort({name}, {axis})", f"sum_({name}, {axis})",
+        ])  # fmt: skip
 
     def write(self, name: str, shape: Shape, kind: float) -> None:
         r = self.random

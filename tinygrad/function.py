@@ -17,6 +17,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text
 from tinygrad.helpers import Context
 from tinygrad.mixin.rand import is_random_state
+from tinygrad.repointing import guarded_writes
 from tinygrad.tensor import Tensor, all_tensors
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import PatternMatcher, UOp, UPat, graph_rewrite
@@ -153,20 +154,20 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
             RuntimeError: The body uses storage that is no argument, or returns something else than tensors.
         """
         nodes = (x.uop if isinstance(x, Tensor) else x for x in tensors_in((args, kwargs)))
-        inputs = list(dict.fromkeys(u for u in nodes if u.device is not None and not u.is_virtual))
+        given = list(dict.fromkeys(u for u in nodes if u.device is not None and not u.is_virtual))
         marker = UOp.new_buffer("NULL", 1, dtypes.uint8).arg.slot
-        with Context(ALLOW_DEVICE_USAGE=0):
+        with Context(ALLOW_DEVICE_USAGE=0), guarded_writes(self._write_guard(given, marker)):
             result = self.fxn(*args, **kwargs)
         body = _body_of(result)
-        if self.grad_fxn is None:  # one that is given answers for all inputs, in order
-            inputs = _used_inputs(body, inputs)
+        # A gradient that is given answers for all inputs, in order.
+        inputs = _used_inputs(body, given) if self.grad_fxn is None else given
         trace = _Trace(inputs, marker)
         replaced = {u: u.param_like(slot) for slot, u in enumerate(inputs)}
         replaced |= {u: trace.param(u) for u in _written_states(body, trace)}
         body = body.substitute(replaced, name="function inputs")
         views = _views_of_storage(body, trace)
         body = graph_rewrite(body.substitute(views) if views else body, pm_ctx, ctx=trace, name="implicit inputs")
-        self._check_implicit(trace)
+        self._check_implicit(trace, given)
         call = body.call(
             *trace.inputs,
             grad_fxn=self.grad_fxn,
@@ -183,21 +184,34 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
     def _name(self) -> str:
         return getattr(self.fxn, "__qualname__", type(self.fxn).__name__)
 
-    def _check_implicit(self, trace: _Trace) -> None:
-        given = {u.base.without_after for u in trace.inputs[: trace.explicit]}
+    def _write_guard(self, given: list[UOp], first_new_slot: int) -> Callable[[UOp], None]:
+        """Return a function that refuses writes to storage that is no argument, whether or not the result reads it."""
+        known = {u.base.without_after for u in given}
+
+        def check(buffer: UOp) -> None:
+            is_older = buffer.arg.slot < first_new_slot
+            if is_older and buffer not in known and not self.allow_implicit and not is_random_state(buffer):
+                raise self._implicit([buffer])
+
+        return check
+
+    def _check_implicit(self, trace: _Trace, given: list[UOp]) -> None:
+        known = {u.base.without_after for u in given}
         added = trace.inputs[trace.explicit :]
-        implicit = [u for u in added if u.without_after not in given and trace.is_older(u.base.without_after)]
+        implicit = [u for u in added if u.without_after not in known and trace.is_older(u.base.without_after)]
         if implicit and not self.allow_implicit:
-            listed = {f"buffer {i}": u for i, u in enumerate(implicit)}
-            raise RuntimeError(
-                error_text(
-                    f"function {self._name}",
-                    f"{len(implicit)} implicit buffer(s) used in the body",
-                    listed,
-                    rule="a function reads its arguments only",
-                    hint="pass the tensors (or the object that holds them), or use @function(allow_implicit=True)",
-                )
+            raise self._implicit(implicit)
+
+    def _implicit(self, buffers: list[UOp]) -> RuntimeError:
+        return RuntimeError(
+            error_text(
+                f"function {self._name}",
+                f"{len(buffers)} implicit buffer(s) used in the body",
+                {f"buffer {i}": u for i, u in enumerate(buffers)},
+                rule="a function reads and writes its arguments only",
+                hint="pass the tensors (or the object that holds them), or use @function(allow_implicit=True)",
             )
+        )
 
 
 explain_methods(_function, ("__call__",), labels=False)
@@ -213,12 +227,16 @@ def function(
 ) -> Any:
     """Turn a function of tensors into one whose calls are single nodes of the graph; with or without arguments.
 
+    Writes in the body to its arguments (or, if that is allowed, to other storage) happen once for each call, in the
+    order of the program, whether or not the result is asked for or shows them. Where other storage is not allowed, the
+    write is refused, and so is reading it.
+
     Args:
         fxn: Function or method that returns a Tensor or a tuple of Tensors. All tensors with a device inside of its
             arguments (lists, dicts, objects) are its inputs.
         precompile: Compile the body as a unit of its own.
         precompile_backward: The same for its gradient.
-        allow_implicit: Whether realized tensors that are no argument may be used.
+        allow_implicit: Whether storage that is no argument, such as weights in a closure, may be read and written.
         grad_fxn: ``grad_fxn(grad[, ...], call=node)`` returning one gradient (or None) per input, instead of the
             derivative of the body.
 

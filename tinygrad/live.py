@@ -1,8 +1,8 @@
-"""The registry of live tensors: who shows which storage, and re-pointing them when storage changes hands.
+"""The registry of live tensors: who shows which storage.
 
 In:   every Tensor, at birth.
-Out:  ``all_tensors``, the tensors that alias a buffer, and the two events that re-point tensors: a write into storage,
-      and a realize that gave nodes storage.
+Out:  ``all_tensors``, the tensors that alias a buffer, and those that show something to be computed; views told apart
+      from values (``repointing`` is what changes them).
 Why:  a Tensor is only a pointer to a node. A write makes a new node (the storage after the write), so everybody who
       shows the storage has to point at it. Finding them must not cost a walk over all tensors for each write.
 """
@@ -10,13 +10,11 @@ Why:  a Tensor is only a pointer to a node. A write makes a new node (the storag
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.sharding import placed_buffer
-from tinygrad.uop.views import own_copy
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
@@ -143,17 +141,6 @@ def _shows_padding(u: UOp) -> bool:
     return False
 
 
-def is_shared_value(u: UOp) -> bool:
-    """Whether ``u`` is a view of a value without storage that several tensors show, so that nobody owns the elements.
-
-    Equal expressions are one node: ``a = x + 1; b = x + 1`` are two tensors, and ``a[0]`` is a view of both.
-    """
-    base = storage_under(u)
-    if base is u or buffer_under(u) is not None:
-        return False
-    return sum(tensor.uop is base for tensor in unsettled_tensors()) > 1
-
-
 def is_stored(u: UOp) -> bool:
     """Whether a tensor that shows ``u`` shows storage, which others may show too."""
     return storage_under(u).op in (Ops.BUFFER, Ops.AFTER)
@@ -207,107 +194,3 @@ def aliases_of(buffer: UOp) -> list[Tensor]:
 def _drop_dead() -> None:
     for slot in [slot for slot, refs in list(_showing.items()) if not any(ref() is not None for ref in refs)]:
         _showing.pop(slot, None)
-
-
-# ---- events --------------------------------------------------------------------------------------------------------
-
-
-def write_view(view: UOp, value: UOp) -> None:
-    """Store ``value`` into the storage that ``view`` shows, and re-point every live tensor that shows it.
-
-    A value without storage gets some first. ``value`` has the shape and dtype of ``view``.
-    """
-    view, base, buffer = stored_view(view)
-    target = rebase_plain(view, base)
-    if base.axis is not None and target.axis is None:
-        value, target = _written_whole(target, base, value), base
-    written = base.after(UOp(Ops.STORE, None, (target, value)))
-    for tensor in aliases_of(buffer):
-        point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
-
-
-def _written_whole(view: UOp, base: UOp, value: UOp) -> UOp:
-    """Return what split storage holds after a write to a view across its pieces: each device masks its own."""
-    from tinygrad.mixin.written_views import view_chain, without_chain, written_mask
-
-    chain = view_chain(view, base) or []
-    return written_mask(chain, base).where(without_chain(chain, value), base)
-
-
-def stored_view(view: UOp) -> tuple[UOp, UOp, UOp]:
-    """Return (view, storage with all writes so far, BUFFER); a value without storage gets some, for all its views."""
-    base, buffer = storage_under(view), buffer_under(view)
-    if buffer is not None:
-        return view, base, buffer
-    fresh = new_storage(base)
-    stored = storage_under(fresh)
-    for tensor in list(unsettled_tensors()):
-        if storage_under(tensor.uop) is base:
-            point(tensor, rebase(tensor.uop, base, fresh))
-    return rebase(view, base, fresh), stored, stored.without_after
-
-
-def rebase_plain(view: UOp, base: UOp) -> UOp:
-    """Return ``view`` without DETACH nodes: the target of a store is plain movement over storage."""
-    chain: list[UOp] = []
-    u = view
-    while u is not base:
-        if u.op is not Ops.DETACH:
-            chain.append(u)
-        u = u.src[0]
-    for node in reversed(chain):
-        u = u._mop(node.op, node.marg)
-    return u
-
-
-def new_storage(value: UOp, device: Any = None) -> UOp:
-    """Return fresh storage that holds ``value``, in its shape; on its device, or the given one, or the default.
-
-    On several devices it is split as the value is.
-    """
-    from tinygrad.device import canonicalize_device
-    from tinygrad.dtype import strong_dtype
-
-    value = value.cast(strong_dtype(value.dtype))
-    where = device if device is not None else value.device
-    shown = placed_buffer(canonicalize_device(where), value.shape, value.dtype, value.axis)
-    storage = storage_under(shown)
-    written = storage.after(UOp(Ops.STORE, None, (shown, value)))
-    return rebase(shown, storage, written)
-
-
-def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "") -> None:
-    """Re-point every live tensor whose graph holds a key of the map.
-
-    Args:
-        becomes: Node -> node on the storage that it now has.
-        name: What the change is called in traces.
-    """
-    if not becomes:
-        return
-    mask = 0
-    for node in becomes:
-        mask |= node.footprint_bit
-    affected: list[Tensor] = []
-    shown: set[UOp] = set()
-    # A user's own map may move storage; a realize maps what has been computed, and storage after writes.
-    moves_storage = any(storage_under(node).op is Ops.BUFFER for node in becomes)
-    for tensor in live_tensors() if moves_storage else unsettled_tensors():
-        uop = tensor.uop
-        if uop in becomes:
-            # Equal expressions are one node. If both tensors showed one storage, a write to one would change the other.
-            point(tensor, own_copy(becomes[uop]) if uop in shown else becomes[uop])
-            if not is_stored(uop):
-                shown.add(uop)
-        elif uop.footprint & mask and uop.op is not Ops.BUFFER:
-            affected.append(tensor)
-    if affected:
-        _substitute_all(affected, becomes)
-
-
-def _substitute_all(tensors: Sequence[Tensor], becomes: dict[UOp, UOp]) -> None:
-    before = [tensor.uop for tensor in tensors]
-    after = UOp.sink(*before).substitute(becomes, walk=True).src
-    for tensor, old, new in zip(tensors, before, after, strict=True):
-        if new is not old and tensor.uop is old:
-            point(tensor, new)

@@ -10,16 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tinygrad.errors import error_text
-from tinygrad.live import apply_map_to_tensors, buffer_under, is_stored, point
+from tinygrad.families import has_relatives, relatives
+from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
 from tinygrad.mixin.rand import random_state
 from tinygrad.pending import stale_readers
 from tinygrad.profiling import labelled
+from tinygrad.repointing import apply_map_to_tensors
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.sharding import storages_of
 from tinygrad.uop.views import own_copy, unproved_slices
 
 if TYPE_CHECKING:
+    from tinygrad.schedule import Becomes
     from tinygrad.tensor import Tensor
 
 
@@ -65,8 +68,8 @@ def _note_slices(sink: UOp) -> None:
             note(unproved_slices(sink))
 
 
-def _computed(becomes: dict[UOp, UOp], linear: UOp, calls_done: int) -> dict[UOp, UOp]:
-    """Return the part of ``becomes`` whose storage is complete after the first calls of a schedule."""
+def _computed(becomes: Becomes, linear: UOp, calls_done: int) -> dict[UOp, UOp]:
+    """Return the part of ``becomes`` whose storage is complete after the first calls of the schedule."""
     from tinygrad.engine.realize import get_call_outs_ins
 
     missing: set[int] = set()
@@ -76,7 +79,11 @@ def _computed(becomes: dict[UOp, UOp], linear: UOp, calls_done: int) -> dict[UOp
     def is_complete(shown: UOp) -> bool:
         return all(id(part.buffer.base) not in missing for part in storages_of(shown.base))
 
-    return {old: new for old, new in becomes.items() if is_complete(new)}
+    # Storage that further calls would write is in the state after the writes so far, which must not be repeated.
+    calls = becomes.calls_before
+    return {
+        old: new for old, new in becomes.items() if (calls[old] <= calls_done if old in calls else is_complete(new))
+    }
 
 
 def schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
@@ -91,7 +98,7 @@ def schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
     return linear, var_vals
 
 
-def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, dict[str, int], dict[UOp, UOp]]:
+def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, dict[str, int], Becomes]:
     from tinygrad.schedule import create_linear_with_vars
 
     sink = UOp.sink(*_roots(tensors))
@@ -109,12 +116,23 @@ def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, di
 
 
 def _roots(tensors: list[Tensor]) -> list[UOp]:
-    """Return the nodes to compute; the second of two tensors with equal expressions is a copy of the first."""
-    owners: dict[UOp, Tensor] = {}
-    for t in tensors:
-        while owners.setdefault(t.uop, t) is not t and not is_stored(t.uop):
-            point(t, own_copy(t.uop))
-    return list(owners)
+    """Return the nodes to compute.
+
+    Of two unrelated tensors, one of which is equal to the other or looks like a view of it, the second is a copy.
+    """
+    whole = [t for t in tensors if storage_under(t.uop) is t.uop]
+    owners: dict[UOp, object] = {}
+    for t in dict.fromkeys((*whole, *tensors)):
+        base, owner = storage_under(t.uop), t._family or t
+        while not is_stored(base) and any(owners.get(u, owner) is not owner for u in (base, t.uop)):
+            copied = base if has_relatives(t) else t.uop
+            for relative in relatives(t, copied):
+                point(relative, rebase(relative.uop, copied, own_copy(copied)))
+            base = storage_under(t.uop)
+        owners[t.uop] = owner
+        if isinstance(t.device, tuple) and not is_stored(base) and has_relatives(t):
+            owners[base] = owner  # what is split cannot be set apart, see ``families``
+    return list(dict.fromkeys((*(t.uop for t in tensors), *owners)))
 
 
 def _random_states_with(sink: UOp) -> list[UOp]:

@@ -24,21 +24,17 @@ from tinygrad.dtype import (
     to_dtype,
 )
 from tinygrad.errors import error_text
+from tinygrad.families import Family
 from tinygrad.helpers import prod
 from tinygrad.in_place import add_in_place_forms
-from tinygrad.live import (
-    all_tensors,
-    apply_map_to_tensors,
-    new_storage,
-    noticed,
-    register,
-    storage_under,
-)
+from tinygrad.live import all_tensors, noticed, register, storage_under
 from tinygrad.mixin.hooks import same_shape
 from tinygrad.name_hints import add_hints
+from tinygrad.own_values import add_own_values
 from tinygrad.placement import PlacementMethods
 from tinygrad.profiling import _METADATA
 from tinygrad.realizing import compute, schedule
+from tinygrad.repointing import apply_map_to_tensors, new_storage
 from tinygrad.training_flags import TensorType
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -54,7 +50,10 @@ _apply_map_to_tensors = apply_map_to_tensors
 
 
 class _Attributes:
-    """Gives instances a ``__dict__`` for attributes that users set, and weak references."""
+    """Gives instances a ``__dict__`` for attributes that users set, weak references, and a family (see ``live``)."""
+
+    __slots__ = "__dict__", "__weakref__", "_family"
+    _family: Family | None
 
 
 class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
@@ -95,15 +94,18 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         _set_uop(self, node_of(data, device, kind))
         _set_grad(self, None)
         _set_is_param(self, True)
+        _set_family(self, None)
         register(self)
         self._set_param_flag(requires_grad)
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
         if name == "uop":
+            _set_family(self, None)
             noticed(self)
 
     def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
+        _set_family(self, None)
         for name, value in {**(state[0] or {}), **state[1]}.items():
             object.__setattr__(self, name, value)
         register(self)  # a tensor that was copied or unpickled shows writes to its storage like any other
@@ -133,7 +135,7 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         return _wrap(self.uop.alu(op, *[s.uop for s in src]))
 
     def _mop(self, op: Ops, marg: tuple[Any, ...]) -> Tensor:
-        return _wrap(self.uop._mop(op, marg))
+        return _view(self, self.uop._mop(op, marg))
 
     def _rop(self, op: Ops, axes: tuple[int, ...]) -> Tensor:
         return _wrap(self.uop._rop(op, axes))
@@ -310,7 +312,7 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
             >>> (x * x.detach()).sum().gradient(x)[0].tolist()
             [3.0]
         """
-        return _wrap(self.uop.detach())
+        return _view(self, self.uop.detach())
 
     def clone(self, device: Any = None) -> Tensor:
         """Return new storage, on ``device`` if given, with the same value; gradients pass through.
@@ -438,6 +440,7 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
 for _name in BINARY_OPERATORS:
     setattr(Tensor, f"__i{_name}__", in_place(getattr(Tensor, f"__{_name}__"), _name))
 
+add_own_values(Tensor)
 add_in_place_forms(Tensor)
 add_hints(Tensor)
 
@@ -449,6 +452,7 @@ explain_methods(Tensor, sorted(_parts), labels=False)
 
 _NUMBERS = frozenset({int, float, bool})
 _set_uop, _set_grad, _set_is_param = (Tensor.__dict__[name].__set__ for name in ("uop", "grad", "is_param"))
+_set_family = _Attributes.__dict__["_family"].__set__
 
 
 def _wrap(uop: UOp) -> Tensor:
@@ -457,5 +461,17 @@ def _wrap(uop: UOp) -> Tensor:
     _set_uop(tensor, uop)
     _set_grad(tensor, None)
     _set_is_param(tensor, True)
+    _set_family(tensor, None)
     register(tensor)
     return tensor
+
+
+def _view(of: Tensor, uop: UOp) -> Tensor:
+    """Return a new tensor around a node that shows the elements of another tensor: they are of one family."""
+    view = _wrap(uop)
+    family = of._family
+    if family is None:
+        family = Family()
+        _set_family(of, family)
+    _set_family(view, family)
+    return view

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype
 from tinygrad.errors import DeviceError, DTypeError, error_text
-from tinygrad.live import buffer_under, is_shared_value, new_storage, storage_under, write_view, writes_through
+from tinygrad.families import shares_elements
+from tinygrad.live import buffer_under, is_view_node, writes_through
+from tinygrad.repointing import new_storage, write_view
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.views import own_value
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
@@ -29,20 +32,13 @@ def assign(tensor: Tensor, x: Any) -> None:
         tensor.uop.buffer.ensure_allocated().copyin(value._read().as_memoryview())
         return
     view, node = tensor.uop, value.uop
-    if writes_through(view) and (buffer_under(view) is not None or storage_under(view) is not view):
-        if is_shared_value(view):
-            fault = (
-                "a view of a value that has no storage yet, and that is equal to the value of another tensor: "
-                "it is not clear whose elements to write"
-            )
-            hint = "realize() the tensor before taking the view"
-            raise RuntimeError(error_text("assign", fault, {"self": tensor}, hint=hint))
-        write_view(view, node)
+    if (writes_through(view) and buffer_under(view) is not None) or shares_elements(tensor):
+        write_view(tensor, node)
     elif node.device is None or buffer_under(node) is not None or node.dtype in dtypes.weaks:
         tensor.uop = new_storage(node, tensor.device)
     else:
-        # No storage yet, and nobody else shows this value: it is simply another value from now on.
-        tensor.uop = node
+        # No storage yet, and nobody else shows its elements: it is simply another value from now on.
+        tensor.uop = own_value(node) if is_view_node(node) else node
 
 
 def written_value(tensor: Tensor, x: Any, op: str) -> Tensor:
@@ -75,11 +71,7 @@ def in_place(operator: Callable[[Tensor, Any], Tensor], name: str) -> Callable[[
     """Return the method ``__i<name>__`` for the method ``__<name>__``."""
 
     def run(self: Tensor, x: Any) -> Tensor:
-        result = operator(self, x)
-        if is_shared_value(self.uop):  # in ``a[0] += 1`` the result is assigned to ``a[0]`` next
-            self.uop = written_value(self, result, f"i{name}").uop
-            return self
-        return self.assign(result)
+        return self.assign(operator(self, x))
 
     run.__name__, run.__qualname__ = f"__i{name}__", f"Tensor.__i{name}__"
     run.__doc__ = f"``assign`` of ``__{name}__``."

@@ -20,7 +20,7 @@ ORDER = [
     ("op names", "uop"),
     ("mixin", "mixin.*"),
     ("uop", "uop.*"),
-    ("frontend storage", "construct live pending"),
+    ("frontend storage", "construct live families repointing pending"),
     ("middleware", "middleware"),
     ("schedule", "schedule.*"),
     ("codegen", "codegen.*"),
@@ -29,7 +29,7 @@ ORDER = [
     ("engine", "engine.*"),
     (
         "tensor",
-        "realizing reading calls torch_names torch_names.* in_place name_hints name_hints.* training_flags "
+        "realizing reading calls torch_names torch_names.* in_place own_values name_hints name_hints.* training_flags "
         "properties placement writing backward tensor function",
     ),
     ("nn", "nn.* llm.* apps.*"),
@@ -51,6 +51,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tinygrad.mixin.rand", "tinygrad.tensor"): "the counters of random numbers belong beside Tensor",
     ("tinygrad.mixin.creation", "tinygrad.construct"): "values from Python belong to the frontend",
     ("tinygrad.mixin.setitem", "tinygrad.live"): "writes in place re-point Tensors, so they belong beside Tensor",
+    ("tinygrad.mixin.setitem", "tinygrad.repointing"): "the same",
 }
 
 

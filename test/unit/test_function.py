@@ -253,15 +253,43 @@ def test_gradient_through_a_write_in_the_body() -> None:
     assert (w.grad.tolist(), t.tolist()) == ([12.0, 16.0], [6.0, 8.0])
 
 
-def test_writes_to_what_is_no_argument_are_implicit() -> None:
-    hidden = Tensor([1.0]).clone().realize()
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("write", ["assign", "setitem", "positions", "view"])
+def test_writes_to_what_is_no_argument_are_implicit(write: str, is_read: bool) -> None:
+    hidden, x = Tensor([1.0, 2.0]).clone().realize(), Tensor([1.0, 1.0]).clone().realize()
 
     def body(x: Tensor) -> Tensor:
-        hidden.assign(hidden + 1)
-        return x + hidden
+        if write == "assign":
+            hidden.assign([5.0, 2.0])
+        elif write == "view":
+            part = hidden[:1]
+            part += 4
+        else:
+            hidden[0 if write == "setitem" else Tensor([0])] = 5.0
+        return x + hidden if is_read else x * 2
 
-    with pytest.raises(RuntimeError, match="implicit"):
-        function(body)(Tensor([1.0]).clone().realize())
+    with pytest.raises(RuntimeError, match=r"1 implicit buffer\(s\)"):
+        function(body)(x)
+    assert hidden.tolist() == [1.0, 2.0], "nothing is written by a call that is refused"
+    result = function(body, allow_implicit=True)(x)
+    assert hidden.tolist() == [5.0, 2.0]
+    assert result.tolist() == ([6.0, 3.0] if is_read else [2.0, 2.0])
+
+
+def test_writes_to_arguments_that_are_not_read() -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.calls = Tensor([0.0]).clone().realize()
+
+        @function
+        def __call__(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return x * 2
+
+    counter = Counter()
+    for _ in range(3):
+        assert counter(Tensor([1.0]).realize()).tolist() == [2.0]
+    assert counter.calls.tolist() == [3.0]
 
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "logcumsumexp", "sort", "attention", "qr", "svd"])

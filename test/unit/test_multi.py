@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from test.helpers_methods import CALLS, tensors
 from tinygrad import GlobalCounters, Tensor, UOp, Variable, dtypes, function
 from tinygrad.dtype import _to_np_dtype
 from tinygrad.uop.ops import AxisType, KernelInfo, Ops
 
-TWO, FOUR = ("CPU", "CPU:1"), ("CPU", "CPU:1", "CPU:2", "CPU:3")
+TWO, THREE = ("CPU", "CPU:1"), ("CPU", "CPU:1", "CPU:2")
+FOUR = (*THREE, "CPU:3")
 PLACES = [(TWO, None), (TWO, 0), (TWO, 1), (FOUR, 0)]
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
 HALF = {"rtol": 2e-2, "atol": 2e-2}  # terms of a sum in bfloat16 are sent in it
@@ -47,6 +50,8 @@ UNARY: dict[str, Operation] = {
     "transpose": lambda x: x.T * 2,
     "permute": lambda x: x.reshape(8, 12, 1).permute(2, 1, 0) + 1,
     "reshape that splits": lambda x: x.reshape(4, 2, 4, 3).exp(),
+    "reshape that moves": lambda x: x.reshape(3, 32) * 2,
+    "flatten": lambda x: x.flatten().exp(),
     "reshape with ones": lambda x: x.reshape(1, 8, 1, 12).exp(),
     "expand": lambda x: x.reshape(1, 8, 12).expand(3, 8, 12) * 1.5,
     "expand inside": lambda x: (x.reshape(8, 1, 12).expand(8, 5, 12) * 2).sum(1),
@@ -120,6 +125,17 @@ def assert_same(
         assert a.device in (x.device, None)
         assert a.uop.axis == x.uop.axis or a.device is None, "a gradient lies where its tensor lies"
         np.testing.assert_allclose(a.numpy(), b.numpy(), **tolerance)
+
+
+def test_every_method() -> None:
+    """Each public method in one of four places, in turn."""
+    places = [(TWO, 0), (TWO, 1), (THREE, 0), (THREE, 1)]
+    array = np.sin(np.arange(36, dtype=np.float32)).reshape(6, 6)
+    for name, place in zip(sorted(CALLS.keys() - {"bernoulli", "multinomial"}), itertools.cycle(places)):
+        got, want = (tensors(CALLS[name](x)) for x in (Tensor(array).shard(*place), Tensor(array)))
+        assert len(got) == len(want), name
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), **TOLERANCE, err_msg=f"{name} {place}")
 
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
@@ -309,10 +325,13 @@ def test_writes(axis: int | None) -> None:
     def steps(x: Any) -> None:
         x[::2, ::-3] = 8
 
+    def flat(x: Any) -> None:
+        x.reshape(24)[5:16] = 4
+
     def everything(x: Any) -> None:
         x[:] = 9
 
-    for fill in (item, row, column, box, steps, everything):
+    for fill in (item, row, column, box, steps, flat, everything):
         array_before = array.copy()
         write(fill)
     t += 1
@@ -416,10 +435,6 @@ def test_errors_of_operations() -> None:
         t + s
     with pytest.raises(RuntimeError, match="same device"):
         s @ Tensor(values(6, 4)).shard(FOUR)
-    with pytest.raises(RuntimeError, match="would move between devices"):
-        Tensor(values(4, 6)).shard(TWO, 1).reshape(24)
-    with pytest.raises(RuntimeError, match="would move between devices"):
-        s.reshape(3, 8)
     with pytest.raises(RuntimeError, match="assign multi axis mismatch, 0 and 1"):
         s.assign(Tensor(values(4, 6)).shard(TWO, 1))
     with pytest.raises(RuntimeError, match="assign device mismatch"):

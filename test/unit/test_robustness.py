@@ -91,6 +91,34 @@ def test_a_run_that_stops_half_way_can_be_repeated(
     assert before.item() == 12.0
 
 
+@pytest.mark.parametrize("at", range(1, 17))
+def test_writes_before_an_interruption_are_not_repeated(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinygrad.engine.launch import KernelLaunch
+
+    launch, count = KernelLaunch.launch, [0]
+
+    def stops(self: KernelLaunch, *args: Any, **kwargs: Any) -> Any:
+        count[0] += 1
+        if count[0] == at:
+            raise KeyboardInterrupt
+        return launch(self, *args, **kwargs)
+
+    w = Tensor([1.0, 2.0, 3.0]).clone().realize()
+    view, sums = w[1:], []
+    for _ in range(5):
+        sums.append(w.sum() * 2)
+        w.assign(w.flip(0) + 1)
+    w[Tensor([0, 2])] = Tensor([5.0, 6.0])
+    view *= 10
+    with monkeypatch.context() as patch:
+        patch.setattr(KernelLaunch, "launch", stops)
+        with pytest.raises(KeyboardInterrupt):
+            Tensor.realize(w, *sums)
+    assert w.tolist() == [5.0, 70.0, 60.0]
+    assert view.tolist() == [70.0, 60.0]
+    assert [s.item() for s in sums] == [12.0, 18.0, 24.0, 30.0, 36.0]
+
+
 def test_an_error_in_the_schedule_leaves_tensors_computable() -> None:
     n = Variable("n", 1, 3)
     x = Tensor([1.0, 2.0, 3.0]).realize()

@@ -27,6 +27,7 @@ from tinygrad.mixin.gather import (
     zeros,
 )
 from tinygrad.mixin.mask import MaskMixin
+from tinygrad.mixin.padding import pad_constant
 from tinygrad.mixin.selection import Range, Selection, is_symbolic, select
 from tinygrad.uop import Ops
 
@@ -238,7 +239,7 @@ class IndexMixin(MaskMixin):
             bounds.append((begin, end))
             pads.append((0, begin + r.count * step - end))
             phases.append(start - begin)
-        x = x.shrink(bounds).pad(pads)
+        x = pad_constant(x.shrink(bounds), tuple(pads), 0)
         steps = [1 if r.is_empty else abs(r.step) for r in ranges]
         if all(step == 1 for step in steps):
             return x

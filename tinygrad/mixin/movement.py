@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import ceildiv
 from tinygrad.mixin.hooks import shape_args
+from tinygrad.mixin.padding import pad_constant
 from tinygrad.mixin.views import ViewMixin
 
 if TYPE_CHECKING:
@@ -111,6 +112,10 @@ class MovementMixin(ViewMixin):
         counts = shape_args(repeats, args, "repeat")
         if len(counts) < self.ndim:
             raise self._movement_error("repeat", f"{len(counts)} repeats for {self.ndim} dims", "at least one per dim")
+        return self._tiled(counts)
+
+    def _tiled(self, counts: tuple[Any, ...]) -> Self:
+        """Return the view that ``repeat`` makes a value of its own of."""
         shape = (1,) * (len(counts) - self.ndim) + self.shape
         paired = [x for s in shape for x in (1, s)]
         expanded = [x for r, s in zip(counts, shape, strict=True) for x in (r, s)]
@@ -213,7 +218,8 @@ class MovementMixin(ViewMixin):
             return x.shrink([*[None] * len(batch), (0, 0), (0, 0)]).reshape((*batch, 0))
         wide = x.shrink([*[None] * len(batch), (row, row + length), (col, m)]).reshape((*batch, length * (m - col)))
         # Element (i, i) of rows of length w lies at i * (w + 1): the first column once the rows are one longer.
-        rows_longer = wide.pad([*[None] * len(batch), (0, length)]).reshape((*batch, length, m - col + 1))
+        rows_longer = pad_constant(wide, (*((0, 0),) * len(batch), (0, length)), 0)
+        rows_longer = rows_longer.reshape((*batch, length, m - col + 1))
         return rows_longer._slice_dim(len(batch) + 1, 0, 1).squeeze(-1)
 
     def unfold(self, dim: int, size: int, step: int) -> Self:

@@ -9,6 +9,7 @@ Why:  a write is refused while a computation that has not run yet reads the stor
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype
@@ -49,6 +50,8 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
         kept = indices.reshape((*indices.shape, *(1,) * (x.ndim - indices.ndim)))
         x.assign(kept.where(value, x))
         return
+    from tinygrad.repointing import give_storage, write_view
+
     found = x._selection(indices)
     shape = _result_shape(x, found)
     value = _value(x, v, shape)
@@ -67,14 +70,13 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
     if 0 in shape:
         return
     _refuse_other_uses(x, v, value, *_items(indices), *(array for _, array in found.arrays))
-    _give_storage(x)
+    give_storage(x)
     if found.arrays:
         _write_positions(x, flat_positions(x, found, shape), value.uop)
     else:
-        from tinygrad.live import write_view
-
-        view = x._select(found).uop
-        if value.uop is not view:  # ``x[i] += 1`` has written through the view already, and assigns the view to itself
+        view = x._select(found)
+        # ``x[i] += 1`` has written through the view already, and assigns the view to itself
+        if value.uop is not view.uop:
             write_view(view, value.uop)
 
 
@@ -164,37 +166,28 @@ def flat_positions(x: Any, found: Selection, shape: tuple[Any, ...]) -> UOp:
     return (total if inside is None else inside.where(total, -1))._broadcast_to(shape)
 
 
-def _give_storage(x: Tensor) -> None:
-    """Give a value without storage some of its own, so that it can be written to; no other tensor is affected."""
-    from tinygrad.live import buffer_under, new_storage, storage_under, writes_through
-
-    if not writes_through(x.uop) or (buffer_under(x.uop) is None and storage_under(x.uop) is x.uop):
-        x.uop = new_storage(x.uop, x.device)
-
-
 def _write_positions(x: Tensor, positions: UOp, value: UOp) -> None:
-    from tinygrad.live import aliases_of, point, rebase, storage_under, stored_view
+    from tinygrad.live import rebase
+    from tinygrad.repointing import show_written, stored_view
 
     if isinstance(x.device, tuple):
         _write_positions_everywhere(x, positions, value)
         return
-    view, base, buffer = stored_view(x.uop)
+    view, base, buffer = stored_view(x)
     if not view.has_buffer_identity(after_ok=True):
         # Number the elements of the storage, look at the numbers through the view, and pick those that are written.
         numbers = type(base).arange(base.shape[0], dtype=position_dtype(base.shape[0]))
         seen = rebase(view, base, numbers).flatten()
         positions = (positions > -1).where(gather_rows(seen, positions), -1)
-    written = indexed_store(base, settled_positions(positions), settled(value))
-    for tensor in aliases_of(buffer):
-        point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
+    show_written(buffer, indexed_store(base, settled_positions(positions), settled(value)))
 
 
 def _write_positions_everywhere(x: Tensor, positions: UOp, value: UOp) -> None:
     """Write over several devices: each makes the whole new value, and keeps its piece of it."""
-    from tinygrad.live import write_view
+    from tinygrad.repointing import write_view
 
     written = store_at(x.uop.gathered().flatten(), positions.gathered(), value.gathered()).reshape(x.shape)
-    write_view(x.uop, written.place_like(x.uop))
+    write_view(x, written.place_like(x.uop))
 
 
 def _items(indices: Any) -> tuple[Any, ...]:
@@ -203,13 +196,32 @@ def _items(indices: Any) -> tuple[Any, ...]:
 
 def _refuse_other_uses(x: Tensor, *written: Any) -> None:
     """Raise if a live tensor besides x, the written value and the indices reads the storage of x."""
-    from tinygrad.live import buffer_under, storage_under, unsettled_tensors, writes_through
+    from tinygrad.live import buffer_under, writes_through
+
+    if buffer_under(x.uop) is None or not writes_through(x.uop):
+        return
+    values = {v.uop for v in written if hasattr(v, "uop")}
+    if _other_use(x, values) is None:
+        return
+    gc.collect()  # what an exception has left in a circle of references is nobody's any more
+    other = _other_use(x, values)
+    if other is not None:
+        raise RuntimeError(
+            error_text(
+                "setitem",
+                "can't setitem on a tensor with other uses: another tensor that is not computed yet reads it",
+                {"tensor": x, "other": other},
+                hint="realize the other tensor first, or write to a .clone()",
+            )
+        )
+
+
+def _other_use(x: Tensor, values: set[UOp]) -> Tensor | None:
+    """Return a live tensor that reads the storage of x, besides x and tensors that show one of ``values``."""
+    from tinygrad.live import buffer_under, storage_under, unsettled_tensors
 
     buffer, base = buffer_under(x.uop), storage_under(x.uop)
-    if buffer is None or not writes_through(x.uop):
-        return
     seen: set[UOp] = set()
-    values = {v.uop for v in written if hasattr(v, "uop")}
     for other in unsettled_tensors():
         u = other.uop
         if other is x or u in values or buffer_under(u) is buffer or not u.ops_below >> base.op & 1:
@@ -221,12 +233,6 @@ def _refuse_other_uses(x: Tensor, *written: Any) -> None:
                 continue
             seen.add(node)
             if node is base:
-                raise RuntimeError(
-                    error_text(
-                        "setitem",
-                        "can't setitem on a tensor with other uses: another tensor that is not computed yet reads it",
-                        {"tensor": x, "other": other},
-                        hint="realize the other tensor first, or write to a .clone()",
-                    )
-                )
+                return other
             stack.extend(node.src)
+    return None

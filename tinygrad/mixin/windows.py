@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tinygrad.errors import error_text
 from tinygrad.helpers import ceildiv
 from tinygrad.mixin.hooks import known_size, ssimplify
+from tinygrad.mixin.padding import pad_constant
 
 if TYPE_CHECKING:
     from tinygrad.mixin.movement import MovementMixin
@@ -60,7 +61,8 @@ def _disjoint(x: X, kernel: tuple[int, ...], strides: tuple[int, ...], out: list
     lead = x.ndim - len(kernel)
     spatial, keep = x.shape[lead:], [None] * lead
     covered = [o * s for o, s in zip(out, strides, strict=True)]
-    x = x.pad([*keep, *((0, _largest(c - n, 0)) for c, n in zip(covered, spatial, strict=True))])
+    missing = ((0, _largest(c - n, 0)) for c, n in zip(covered, spatial, strict=True))
+    x = pad_constant(x, (*((0, 0),) * lead, *missing), 0)
     x = x.shrink([*keep, *((0, c) for c in covered)])
     x = x.reshape((*x.shape[:lead], *(v for o, s in zip(out, strides, strict=True) for v in (o, s))))
     return x.shrink([*keep, *(v for k in kernel for v in (None, (0, k)))])
@@ -77,7 +79,7 @@ def _overlapping(
     factors = [_most_rows(o * s - d, s - d, n) for _, s, d, n, o in per_dim]
     rows = [f * n + d for f, (_, _, d, n, _) in zip(factors, per_dim, strict=True)]
     repeats = [k * f + ceildiv(k * d, _smallest(n)) for f, (k, _, d, n, _) in zip(factors, per_dim, strict=True)]
-    x = x.repeat([*[1] * lead, *repeats])
+    x = x._tiled((*[1] * lead, *repeats))
     x = x.shrink([*keep, *((0, k * r) for k, r in zip(kernel, rows, strict=True))])
     x = x.reshape((*batch, *(v for k, r in zip(kernel, rows, strict=True) for v in (k, r))))
     x = x.shrink([*keep, *(v for k, s, _, _, o in per_dim for v in ((0, k), (0, o * s)))])

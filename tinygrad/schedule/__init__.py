@@ -23,7 +23,7 @@ from tinygrad.schedule.kernel import Kernel
 from tinygrad.schedule.labels import KernelLabels
 from tinygrad.schedule.multi import JOINED, spread_devices
 from tinygrad.schedule.normalize import LOCAL, Normalized, normalize
-from tinygrad.schedule.ordering import in_place_hazard, order_kernels, overwritten_states
+from tinygrad.schedule.ordering import in_place_hazard, order_kernels, overwritten_states, own_stores
 from tinygrad.schedule.packing import pack_operands
 from tinygrad.schedule.plan import Plan, PlannedCall, load_plan, place_intermediates, save_plan
 from tinygrad.schedule.prepare import inline_functions, is_stored, on_wanted_devices, prepare
@@ -142,11 +142,15 @@ def make_plan(sink: UOp, spreads: bool = False) -> Plan:
     reached = set(builder.order)
     # Rules of the user's own may have made other nodes of them: then everything counts as carried out.
     followed = not cache_token()
+    writer = {u: i for i, kernel in enumerate(kernels, 1) for u in kernel.writes}
     carried: dict[UOp, bool] = {}  # over several devices: if all of them carry it out
+    calls_before: dict[UOp, int] = {}
     for key, node in states.items():
         u = key[0] if isinstance(key, tuple) else key
         carried[u] = carried.get(u, True) and (node in reached or not followed)
-    written = tuple(i for i, u in enumerate(sink.toposort()) if carried.get(u, False))
+        needed = max((writer.get(store, 0) for store in own_stores(node)), default=0) if followed else len(kernels)
+        calls_before[u] = max(needed, *(calls_before.get(state, 0) for state in (u, u.src[0])))
+    written = tuple((i, calls_before[u]) for i, u in enumerate(sink.toposort()) if carried.get(u, False))
     kept = {
         s for r in results if r is not None for u in r.toposort() if u.op is Ops.BUFFER for s in (u, *joined_from(u))
     }
@@ -239,7 +243,19 @@ def _instantiate(plan: Plan, given: Normalized) -> tuple[UOp, dict[UOp, UOp]]:
     return UOp(Ops.LINEAR, dtypes.void, tuple(calls)), real
 
 
-def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], dict[UOp, UOp]]:
+class Becomes(dict[UOp, UOp]):
+    """What nodes of a graph become when its schedule has run.
+
+    Attributes:
+        calls_before: For storage after in-place writes, after how many calls of the schedule it is in that state.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls_before: dict[UOp, int] = {}
+
+
+def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], Becomes]:
     """Schedule a graph.
 
     Args:
@@ -259,15 +275,16 @@ def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], dict[UOp, U
     if given.var_vals:  # results keep the values of their sizes
         real |= {new: u for u, new in given.nodes.items() if u.is_bound_var}
     given_storage = {given.nodes[b] for b in given.buffers}
-    becomes: dict[UOp, UOp] = {}
+    becomes = Becomes()
     for root, result in zip(sink.src, plan.results, strict=True):
         if result is not None:
             shown = result.substitute(real, walk=True)
             if shown is not root:
                 becomes[root] = shown
     order = list(given.sink.toposort())
-    written = {order[i] for i in plan.written}
+    written = {order[i]: calls for i, calls in plan.written}
     for u, normal in given.nodes.items():
         if normal in written and given.nodes[u.without_after] in given_storage:
             becomes[u] = u.without_after
+            becomes.calls_before[u] = written[normal]
     return linear, given.var_vals, becomes

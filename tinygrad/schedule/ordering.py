@@ -43,6 +43,11 @@ def stores_of(state: UOp) -> set[UOp]:
     return found
 
 
+def own_stores(state: UOp) -> set[UOp]:
+    """Return the writes that a state of storage includes and the state before it does not."""
+    return _effects(state.src[1:])
+
+
 def _effects(deps: tuple[UOp, ...]) -> set[UOp]:
     # What an AFTER waits for: stores and calls, seen through END and GROUP.
     found: set[UOp] = set()

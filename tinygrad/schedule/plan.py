@@ -40,8 +40,8 @@ class Plan:
         results: For each root of the graph the node that shows its value, over storages; None if it has none.
         places: For storages that share an arena, (device, offset in bytes).
         arenas: Bytes of each device's arena.
-        written: Positions, in dependency order of the graph, of the AFTER nodes whose writes the calls carry out.
-            (Writes that only unused arguments or results of functions lead to are not among them.)
+        written: The AFTER nodes whose writes the calls carry out, by position in dependency order of the graph, and
+            after how many calls. (Those that only unused arguments or results of functions lead to are not among them.)
     """
 
     calls: tuple[PlannedCall, ...]
@@ -49,7 +49,7 @@ class Plan:
     results: tuple[UOp | None, ...]
     places: dict[UOp, tuple[str, int]] = field(default_factory=dict)
     arenas: dict[str, int] = field(default_factory=dict)
-    written: tuple[int, ...] = ()
+    written: tuple[tuple[int, int], ...] = ()
 
 
 def place_intermediates(calls: Sequence[PlannedCall], kept: Collection[UOp]) -> tuple[dict[UOp, Any], dict[str, int]]:

@@ -1,7 +1,7 @@
 """Clean up a tensor graph before kernels are cut from it.
 
 In:   a SINK over tensor nodes, possibly with FUNCTIONs, DETACH and other marks of the frontend.
-Out:  the same values without FUNCTION, GETTUPLE, DETACH, CONTIGUOUS_BACKWARD; chains of RESHAPE merged; copies moved
+Out:  the same values without FUNCTION, GETTUPLE, DETACH, CONTIGUOUS_BACKWARD, NOOP; chains of RESHAPE merged; copies moved
       below views where the source device runs no kernels; very long reductions split in two.
 Why:  what follows meets only nodes that compute, move or store something.
 """
@@ -17,7 +17,7 @@ from tinygrad.schedule.split import split_reduce
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import Placement, UOp
 from tinygrad.uop.rewrite import substitute
-from tinygrad.uop.views import is_own_copy
+from tinygrad.uop.views import is_own_copy, is_own_value, own_copy
 
 # Devices that hold bytes but run no kernels.
 STORAGE_DEVICES = ("NPY", "DISK", "TINYFS")
@@ -29,7 +29,10 @@ def runs_kernels(device: str | tuple[str, ...] | None) -> bool:
 
 
 def inline_functions(sink: UOp, follow: dict[Any, UOp] | None = None) -> UOp:
-    """Replace every result of a FUNCTION by the body's value, with PARAMs replaced by the arguments."""
+    """Replace every result of a FUNCTION by the body's value, with PARAMs replaced by the arguments.
+
+    What of the graph's results would then be no more than a view of something else is stored apart.
+    """
     while sink.op_in_backward_slice_with_self(Ops.FUNCTION):
         bodies: dict[UOp, UOp] = {}
 
@@ -49,7 +52,27 @@ def inline_functions(sink: UOp, follow: dict[Any, UOp] | None = None) -> UOp:
         if inlined is sink:
             break  # what is left is not used as a value
         sink = inlined
-    return sink
+    return _store_own_values(sink, follow)
+
+
+def _store_own_values(sink: UOp, follow: dict[Any, UOp] | None) -> UOp:
+    """Give results that are values of their own, but computed by views alone, storage of their own."""
+    apart: set[UOp] = set()
+    for u in sink.src:
+        while u.op in GroupOp.Movement:
+            u = u.src[0]
+        x = u
+        while x.op in GroupOp.Movement or x.op is Ops.DETACH or is_own_value(x):
+            x = x.src[0]
+        if is_own_value(u) and (is_stored(x) or x in sink.src):
+            apart.add(u)
+    if not apart:
+        return sink
+
+    def store(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        return own_copy(src[0]) if u in apart else u if src == u.src else u.replace(src=src)
+
+    return rebuild(sink, store, follow)
 
 
 def _is_argument(u: UOp) -> bool:
@@ -120,7 +143,7 @@ def clean(u: UOp, src: tuple[UOp, ...]) -> UOp:
 def _shows_its_source(u: UOp, src: tuple[UOp, ...]) -> bool:
     """Return whether a node has the value of its first source, in the same place."""
     match u.op:
-        case Ops.DETACH | Ops.CONTIGUOUS_BACKWARD:
+        case Ops.DETACH | Ops.CONTIGUOUS_BACKWARD | Ops.NOOP:
             return True
         case Ops.CONTIGUOUS:
             if is_own_copy(u):

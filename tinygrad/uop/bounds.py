@@ -156,7 +156,7 @@ _BINARY: dict[Ops, Callable[[Interval, Interval, DType], Interval]] = {
 }
 _SAME_VALUES = frozenset({
     Ops.AFTER, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.COPY, Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE,
-    Ops.SHRINK, Ops.FLIP,
+    Ops.SHRINK, Ops.FLIP, Ops.NOOP,
 })  # fmt: skip
 _FROM_SOURCES = frozenset({
     *_BINARY,

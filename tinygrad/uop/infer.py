@@ -29,7 +29,7 @@ _VOID_OPS = (
 )  # fmt: skip
 _SHAPELESS_OPS = (
     Ops.LINEAR, Ops.SINK, Ops.PROGRAM, Ops.SOURCE, Ops.BARRIER, Ops.GROUP, Ops.IF, Ops.ENDIF, Ops.TUPLE, Ops.FUNCTION,
-    Ops.CALL, Ops.CUSTOM_FUNCTION, Ops.NOOP, Ops.BINARY, Ops.INS,
+    Ops.CALL, Ops.CUSTOM_FUNCTION, Ops.BINARY, Ops.INS,
 )  # fmt: skip
 
 # ---- dtype -----------------------------------------------------------------------------------------------------------
@@ -259,6 +259,7 @@ _SHAPES: Final[dict[Ops, Callable[[UOp], Shape | None]]] = {
     Ops.GETTUPLE: lambda u: _body(u.src[0]).src[u.arg].shape,
     **dict.fromkeys((Ops.MSELECT, Ops.ALLREDUCE), lambda u: u.src[0].shard_shape),
     Ops.UNSHARD: _unshard_shape,
+    Ops.NOOP: lambda u: None if u.dtype is dtypes.void else _first_shape(u),
 }
 
 

@@ -179,10 +179,7 @@ class UOp(
             return x if type(x) is bool or type(x) is int else operator.index(x)
 
         arg = tuple(hole(x) for x in marg)
-        made = UOp(op, self.dtype, (self, *symbolic), arg)
-        if op is Ops.RESHAPE and type(self._device) is tuple:
-            made._axis  # noqa: B018 - raises at the line that would move elements between devices
-        return made
+        return UOp(op, self.dtype, (self, *symbolic), arg)
 
     def _rop(self, op: Ops, axes: tuple[int, ...]) -> UOp:
         """Return a reduction that keeps the reduced axes with size 1."""

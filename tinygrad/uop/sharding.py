@@ -33,8 +33,7 @@ Devices = tuple[str, ...]
 def axis_from_uop(u: UOp) -> int | None:
     """Derive along which axis a value is split from how its sources are.
 
-    Raises:
-        RuntimeError: A RESHAPE would move elements from one device to another.
+    Where a view moves elements from one device to another, each device gets the whole value: the axis is None.
     """
     if not isinstance(u._device, tuple):
         return None
@@ -53,27 +52,20 @@ def _axis_of_operands(u: UOp) -> int | None:
 
 
 def _reshaped_axis(u: UOp) -> int | None:
+    """Return the new axis that begins where the split one did, if the devices divide it."""
     x, axis = u.src[0], u.src[0]._axis
     if axis is None:
         return None
-    old, new, count = x.shape, u.shape, len(x._device or ())
-    before = prod(old[:axis])
+    new, count = u.shape, len(x._device or ())
+    before = prod(x.shape[:axis])
     for i, size in enumerate(new):
         if divides(count, size) and same_size(prod(new[:i]), before):
             return i
-    raise RuntimeError(
-        error_text(
-            "reshape",
-            f"shape {shown(old)}, split over {count} devices along axis {axis}, cannot become {shown(new)}: elements "
-            "would move between devices",
-            rule="the sizes before the split axis keep their product, and the devices divide the new axis",
-            hint=f"t.to({(x._device or ('',))[0]!r}) gathers the pieces on one device",
-        )
-    )
+    return None  # elements move between devices
 
 
 def _moved_axis(u: UOp) -> int | None:
-    """Return the axis after a movement other than RESHAPE. What moves elements along it gathers the whole value."""
+    """Return the axis after a movement other than RESHAPE."""
     axis = u.src[0]._axis
     if axis is None:
         return None
@@ -224,11 +216,7 @@ class ShardMethods(Hooks):
 
     @property
     def axis(self) -> int | None:
-        """The axis along which the devices hold equal pieces; None if each holds everything, and on one device.
-
-        Raises:
-            RuntimeError: A RESHAPE would move elements from one device to another.
-        """
+        """The axis along which the devices hold equal pieces; None if each holds everything, and on one device."""
         return self._axis
 
     @property

@@ -215,6 +215,7 @@ spec_tensor = spec_shared + PatternMatcher([
         ),
         same_dtype,
     ),
+    (UPat(Ops.NOOP, name="u"), same_dtype),
     (UPat(Ops.COPY, name="u"), lambda u: same_dtype(u) and u.dtype not in dtypes.weaks and u.arg is not None),
     (UPat(Ops.STORE, name="u"), legal_tensor_store),
     (UPat(Ops.INDEX, src=(UPat(), UPat()), allow_any_len=True, name="u"), legal_tensor_index),

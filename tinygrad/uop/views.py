@@ -64,6 +64,19 @@ def own_copy(u: UOp) -> UOp:
     return u.replace(op=Ops.CONTIGUOUS, src=(u,), arg=_OWN, tag=None)
 
 
+def own_value(u: UOp) -> UOp:
+    """Return the same value, which is no view of what ``u`` shows: later writes there do not change it.
+
+    It costs nothing where it is read: a copy is made only if it is asked for itself, or before such a write.
+    """
+    return u.replace(op=Ops.NOOP, src=(u,), arg=None, tag=None)
+
+
+def is_own_value(u: UOp) -> bool:
+    """Return whether a node has the value of its first source, but not its storage."""
+    return u.op in (Ops.NOOP, Ops.CONTIGUOUS_BACKWARD) or (u.op is Ops.DETACH and len(u.src) > 1)
+
+
 def is_own_copy(u: UOp) -> bool:
     """Return whether a node is made by ``own_copy``."""
     return u.op is Ops.CONTIGUOUS and u.arg == _OWN

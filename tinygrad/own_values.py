@@ -1,0 +1,60 @@
+"""Methods that compute: their result is a value of its own, even where it happens to look like a part of an argument.
+
+In:   the methods of Tensor.
+Out:  ``add_own_values``, which makes the results of the methods below values of their own.
+Why:  whether ``x.roll(n)`` shows later writes to x must not depend on n. As in torch, three kinds of methods are told
+      apart. Views, such as ``reshape`` or ``x[2:]``, show the elements of their tensor. Conversions, such as ``to``,
+      ``cast`` or ``contiguous``, return the tensor itself where there is nothing to convert. All others compute. Most
+      of these make a node that says so. Those below may end in movement nodes alone, or in nothing at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from tinygrad.live import is_stored, is_view_node
+from tinygrad.uop.views import own_value
+
+if TYPE_CHECKING:
+    from tinygrad.tensor import Tensor
+
+COMPUTING: Final = (
+    "cat", "diag", "dropout", "einsum", "pad", "pad_to", "pow", "repeat", "repeat_interleave", "roll", "sort", "stack",
+)  # fmt: skip
+
+
+def add_own_values(cls: type) -> None:
+    """Make the results of the methods above values of their own."""
+    for name in COMPUTING:
+        method = inspect.getattr_static(cls, name)
+        is_static = isinstance(method, (classmethod, staticmethod))
+        setattr(cls, name, type(method)(_computing(method.__func__)) if is_static else _computing(method))
+
+
+def _computing(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        made = method(*args, **kwargs)
+        return tuple(_apart(t, args) for t in made) if isinstance(made, tuple) else _apart(made, args)
+
+    return run
+
+
+def _apart(made: Tensor, args: Iterable[Any]) -> Tensor:
+    """Return a result that is no view of an argument: of another family, and another node where that shows storage."""
+    uop = made.uop
+    shows_argument = any(t.uop is uop for t in _tensors(args))
+    if uop.device is not None and (is_view_node(uop) or (shows_argument and is_stored(uop))):
+        return made._wrap_uop(own_value(uop))
+    return made._wrap_uop(uop) if made._family is not None or shows_argument else made
+
+
+def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
+    for x in args:
+        if hasattr(x, "uop"):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield from (t for t in x if hasattr(t, "uop"))
