@@ -6,7 +6,12 @@ A change here is a change of speed: explain it where the number stands.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
 
 from tinygrad import Context, Tensor, nn
 from tinygrad.uop import Ops
@@ -85,3 +90,34 @@ def test_mnist_step() -> None:
 
 def _multiplies(kernel: UOp) -> bool:
     return any(u.op is Ops.REDUCE and u.arg[0] is Ops.ADD and u.src[0].op is Ops.MUL for u in kernel.toposort())
+
+
+WRITES: dict[str, Callable[[Any, int], None]] = {
+    "a row": lambda x, i: x.__setitem__(i, 1.5),
+    "an element": lambda x, i: x.__setitem__((i, 2), 1.5),
+    "a column": lambda x, i: x.__setitem__((slice(None), i), 2.5),
+    "a box": lambda x, i: x.__setitem__((slice(i, i + 2), slice(1, 4)), 3.5),
+    "in place": lambda x, i: x.__setitem__(i, x[i] * 2),
+    "from the row before": lambda x, i: x.__setitem__(i + 1, x[i] * 2 + 1),
+    "from the columns": lambda x, i: x.__setitem__((slice(None), i + 1), x[:, i] + x[:, i + 2]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_at_different_places_run_the_same_kernels(name: str) -> None:
+    kernels = set()
+    for i in range(1, 4):
+        array = np.arange(48, dtype=np.float32).reshape(6, 8)
+        planned, x = (Tensor(array).clone().realize() for _ in range(2))
+        for written in (planned, x, array):
+            WRITES[name](written, i)
+        kernels.add(tuple(call.src[0] for call in planned.schedule_linear().src))
+        np.testing.assert_array_equal(x.numpy(), array)
+    assert len(kernels) == 1
+
+
+@pytest.mark.parametrize("read", [lambda x, i: x[i].sum(), lambda x, i: x[:, i].sum(), lambda x, i: x[i] + x[i + 1]])
+def test_reads_at_different_places_run_one_kernel(read: Callable[[Tensor, int], Tensor]) -> None:
+    x = Tensor(np.arange(48, dtype=np.float32).reshape(6, 8)).clone().realize()
+    kernels = {call.src[0] for i in range(1, 5) for call in read(x, i).schedule_linear().src}
+    assert len(kernels) == 1

@@ -125,7 +125,7 @@ def make_plan(sink: UOp, spreads: bool = False) -> Plan:
     names = KernelLabels(builder)
     for kernel in kernels:
         if kernel.kind == "compute":
-            ast, args = kernel_ast(kernel, leaves)
+            ast, args = kernel_ast(kernel, leaves, builder.stand_ins.slots)
             calls.append(PlannedCall(ast, tuple(args), metadata=names.of(kernel)))
         elif kernel.kind == "copy":
             args = [storage_of(a, leaves) for a in kernel.args]

@@ -1,8 +1,8 @@
 """Clean up a tensor graph before kernels are cut from it.
 
 In:   a SINK over tensor nodes, possibly with FUNCTIONs, DETACH and other marks of the frontend.
-Out:  the same values without FUNCTION, GETTUPLE, DETACH, CONTIGUOUS_BACKWARD, NOOP; chains of RESHAPE merged; copies moved
-      below views where the source device runs no kernels; very long reductions split in two.
+Out:  the same values without FUNCTION, GETTUPLE, DETACH, CONTIGUOUS_BACKWARD, NOOP; chains of RESHAPE merged; copies
+      moved below views where the source device runs no kernels; very long reductions split in two.
 Why:  what follows meets only nodes that compute, move or store something.
 """
 
