@@ -104,6 +104,10 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
             _set_family(self, None)
             noticed(self)
 
+    def __getstate__(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        attributes, slots = cast("tuple[dict[str, Any] | None, dict[str, Any]]", super().__getstate__())
+        return attributes, {name: value for name, value in slots.items() if name != "_family"}  # that of this process
+
     def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
         _set_family(self, None)
         for name, value in {**(state[0] or {}), **state[1]}.items():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -199,6 +201,15 @@ def test_a_value_that_is_assigned_is_not_shared() -> None:
     first = a[0]
     a += 1
     assert (a.tolist(), first.item()) == ([1.0, 10.0, 7.0], 1.0)
+
+
+def test_copies_and_pickles_are_values_of_their_own() -> None:
+    a = Tensor([1.0, 2.0, 3.0]) * 2
+    part = a[1:].realize()
+    for other in (copy.deepcopy(a), pickle.loads(pickle.dumps(a))):
+        other += 1
+        assert other.tolist() == [3.0, 5.0, 7.0]
+    assert (a.tolist(), part.tolist()) == ([2.0, 4.0, 6.0], [4.0, 6.0])
 
 
 def test_constants_with_views() -> None:
