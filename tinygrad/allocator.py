@@ -63,6 +63,8 @@ class Allocator(Generic[Opaque]):
     """
 
     default_buffer_spec: ClassVar[BufferSpec] = BufferSpec()
+    # Whether ``_alloc`` wraps the memory at ``external_ptr``.
+    wraps_memory: ClassVar[bool] = False
 
     def __init__(self, dev: Any, supports_copy_from_disk: bool = True, supports_transfer: bool = True) -> None:
         self.dev = dev

@@ -7,14 +7,17 @@ Why:  what becomes of a Python object is decided in one place, before there is a
 
 from __future__ import annotations
 
+import errno
+import stat
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.buffer import Buffer
-from tinygrad.device import canonicalize_device
+from tinygrad.device import Device, canonicalize_device
 from tinygrad.dtype import DType, _from_np_dtype, dtypes, storage_fmt_for_dtype, to_storage_scalar
+from tinygrad.errors import DeviceError, DTypeError, ShapeError, shown
 from tinygrad.helpers import fully_flatten, get_shape, prod
 from tinygrad.uop.ops import UOp
 
@@ -62,12 +65,24 @@ def pack(values: Sequence[Any], dtype: DType) -> bytes:
 def from_python(data: list[Any] | tuple[Any, ...] | bytes, dtype: DType, shape: tuple[int, ...] | None = None) -> UOp:
     """Return a node over a PYTHON buffer that holds nested lists, or raw bytes of the dtype."""
     if isinstance(data, (bytes, bytearray, memoryview)):
-        raw, shape = bytes(data), shape or (len(data) // dtype.itemsize,)
+        raw = bytes(data)
+        shape = shape or (_whole_elements(len(raw), dtype, "bytes"),)
     else:
         shape = get_shape(data) if shape is None else shape
         raw = pack(fully_flatten(data), dtype)
     buffer = Buffer("PYTHON", prod(shape), dtype, initial_value=raw)
     return UOp.from_buffer(buffer).reshape(shape)
+
+
+def _whole_elements(nbytes: int, dtype: DType, origin: str) -> int:
+    """Return how many elements bytes hold."""
+    count, rest = divmod(nbytes, dtype.itemsize)
+    if rest:
+        raise ValueError(
+            f"Tensor: {origin} of length {nbytes} hold no whole number of elements of {dtype}, which take "
+            f"{dtype.itemsize} bytes each; make a uint8 tensor, and slice it before .bitcast"
+        )
+    return count
 
 
 def from_list(data: list[Any] | tuple[Any, ...], dtype: DType | None) -> UOp:
@@ -97,11 +112,44 @@ def from_path(path: Path, dtype: DType) -> UOp:
 
     Raises:
         FileNotFoundError: There is no such file.
+        IsADirectoryError: It is a folder.
+        ValueError: It is a pipe or a device; or its length is no multiple of the size of an element.
     """
-    size = path.stat().st_size // dtype.itemsize
+    found = path.stat()
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "Tensor: a file is expected, this is a folder", str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError(f"Tensor: {path} is no regular file; read it and pass the bytes")
+    size = _whole_elements(found.st_size, dtype, str(path))
     node = UOp.new_buffer(f"DISK:{path.resolve()}", size, dtype)
     node.buffer.ensure_allocated()  # the contents are there; the file is opened when they are read
     return node
+
+
+def from_address(address: int, shape: tuple[int, ...], dtype: DType, device: str) -> UOp:
+    """Return a node over memory of this process that somebody else owns.
+
+    Raises:
+        ShapeError: The shape is none, or takes more memory than can be addressed.
+        ValueError: The address is none, or is not a multiple of the size of an element.
+        DTypeError: The dtype has no size in memory.
+        DeviceError: The device uses no memory of this process.
+    """
+    if any(size < 0 for size in shape):
+        raise ShapeError(f"from_blob: shape is {shown(shape)}, expected sizes >= 0")
+    if dtype in dtypes.weaks or dtype is dtypes.void:
+        raise DTypeError(f"from_blob: {dtype} has no size in memory; give a concrete dtype")
+    nbytes, last = prod(shape) * dtype.itemsize, 1 << 8 * struct.calcsize("P")
+    if nbytes >= last:
+        raise ShapeError(f"from_blob: shape {shown(shape)} of {dtype} takes {nbytes} bytes, more than there can be")
+    if nbytes and not 0 < address <= last - nbytes:
+        raise ValueError(f"from_blob: there is no memory of {nbytes} bytes at address {address}")
+    if address % dtype.itemsize:  # kernels load elements whole
+        raise ValueError(f"from_blob: address {address:#x} is no multiple of {dtype.itemsize}, the size of {dtype}")
+    if not Device[device].allocator.wraps_memory:
+        raise DeviceError(f"from_blob: {device} cannot use memory of this process; wrap it on CPU, then copy with .to")
+    buffer = Buffer(device, prod(shape), dtype).allocate(external_ptr=address)
+    return UOp.from_buffer(buffer).reshape(shape)
 
 
 def node_of(data: Any, device: Any, dtype: DType | None) -> UOp:

@@ -11,18 +11,19 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.buffer import Buffer
+from tinygrad.device import StorageOnlyError
 from tinygrad.dtype import DType, _to_np_dtype, dtypes, strong_dtype
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int
 from tinygrad.mixin.rand import RandMixin
+from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
     from typing import Self
 
     import numpy as np
 
-_READ_AS_FLOAT32 = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})
-_HAS_NO_NUMPY_DTYPE = _READ_AS_FLOAT32 - {dtypes.float16}
+_HAS_NO_NUMPY_DTYPE = frozenset({dtypes.bfloat16, *dtypes.fp8s})
 _PYTHON_HAS_HALF = sys.version_info >= (3, 12)
 
 
@@ -50,11 +51,15 @@ class ReadMixin(RandMixin):
             source = source._wrap_uop(source._uop.copy_to_device(source.device[0]))
         if source.device is None:
             source = source.clone()
+        is_view = source._uop.contiguous_view() is None
+        if is_view and str(source.device).startswith("DISK") and source._uop.base.op is Ops.BUFFER:
+            raise StorageOnlyError(error_text("read", "a non-contiguous view is not supported in a file",
+                                              {"tensor": self}, hint="copy it first, .to(None)"))  # fmt: skip
         source.realize()
         if source._uop.contiguous_view() is None:
             source = source.contiguous().realize()
         buffer: Buffer = source._uop.buffer
-        return buffer
+        return buffer.ensure_allocated()  # nobody has opened a file yet
 
     def data(self) -> memoryview:
         """Return the values as a memoryview with the format of the dtype and this shape.
@@ -104,10 +109,13 @@ class ReadMixin(RandMixin):
             >>> (Tensor([[1, 2], [3, 4]]) * 2).tolist()
             [[2, 4], [6, 8]]
         """
-        source = self.float() if self.dtype in _READ_AS_FLOAT32 else self
         if 0 in self.shape:
             return _empty_lists(self.shape)
-        values = source.data()
+        values: memoryview[Any]
+        if self.dtype is dtypes.float16:
+            values = _decoded_halves(self._read(), self.shape)
+        else:
+            values = (self.float() if self.dtype in _HAS_NO_NUMPY_DTYPE else self).data()
         return values[()] if self.ndim == 0 else values.tolist()
 
     def item(self) -> Any:
@@ -145,6 +153,15 @@ def as_numpy(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> np.ndarray
     if 0 in shape:
         return np.empty(shape, _to_np_dtype(dtype))
     return np.frombuffer(buffer.as_memoryview(), dtype=_to_np_dtype(dtype)).reshape(shape)
+
+
+def _decoded_halves(buffer: Buffer, shape: tuple[int, ...]) -> memoryview[float]:
+    """Return half floats as doubles, which memoryviews of every version of Python can read."""
+    import array
+    import struct
+
+    numbers = array.array("d", struct.unpack(f"={buffer.size}e", buffer.as_memoryview()))
+    return memoryview(numbers).cast("B").cast("d", list(shape))
 
 
 def _empty_lists(shape: tuple[int, ...]) -> list[Any]:

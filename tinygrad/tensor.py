@@ -7,14 +7,15 @@ Why:  laziness: a program is known as a whole before any of it runs, so it can b
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, cast
 
 from tinygrad.backward import fill_gradients
 from tinygrad.boundary import BINARY_OPERATORS, OPERATORS, describe_types, explain_methods
 from tinygrad.buffer import Buffer
-from tinygrad.construct import _fromnp, is_numpy_ndarray, is_numpy_scalar, node_of
-from tinygrad.device import Device, canonicalize_device
+from tinygrad.construct import _fromnp, from_address, is_numpy_ndarray, is_numpy_scalar, node_of
+from tinygrad.device import Device, StorageOnlyError, canonicalize_device
 from tinygrad.dtype import (
     DType,
     DTypeLike,
@@ -25,7 +26,6 @@ from tinygrad.dtype import (
 )
 from tinygrad.errors import error_text
 from tinygrad.families import Family
-from tinygrad.helpers import prod
 from tinygrad.in_place import add_in_place_forms
 from tinygrad.live import all_tensors, noticed, register, storage_under
 from tinygrad.mixin.hooks import same_shape
@@ -321,7 +321,11 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
     def clone(self, device: Any = None) -> Tensor:
         """Return new storage, on ``device`` if given, with the same value; gradients pass through.
 
-        ``grad`` and ``is_param`` are copied.
+        ``grad`` and ``is_param`` are copied. The clone of what is in a file, which cannot hold a second copy of it, is
+        on the default device.
+
+        Raises:
+            StorageOnlyError: The device is the file that the tensor is in.
 
         Example:
             >>> x = Tensor([1, 2])
@@ -330,8 +334,13 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
             >>> y.tolist()
             [1, 2]
         """
-        where = canonicalize_device(self.device if device is None else device)
-        value = self.to(where).uop
+        in_file = str(self.device).startswith("DISK")
+        where = canonicalize_device(self.device if device is None and not in_file else device)
+        if in_file and where == self.device:
+            raise StorageOnlyError(error_text("clone", "a clone in the same file would overwrite it", {"self": self},
+                                              hint="clone() is in memory, clone('DISK:path') elsewhere"))  # fmt: skip
+        # A value on its way into a file has no other place there.
+        value = self.uop if str(where).startswith("DISK") else self.to(where).uop
         copy = _wrap(new_storage(value, where))
         copy.grad = None if self.grad is None else self.grad.clone(device)
         return copy._with_flags(self)
@@ -407,10 +416,20 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
 
     @staticmethod
     def from_blob(ptr: int, shape: tuple[int, ...], dtype: DTypeLike | None = None, device: Any = None) -> Tensor:
-        """Wrap memory at address ``ptr`` without copying or owning it; it must outlive the tensor.
+        """Wrap memory at address ``ptr`` without copying or owning it; it must outlive the tensor and all its views.
+
+        Args:
+            ptr: Address, a multiple of the size of an element: ``array.ctypes.data`` of numpy, ``t.data_ptr()`` of
+                torch. The elements lie one after the other.
+            shape: Of the tensor.
+            dtype: Of the elements; the default float if None.
+            device: One that uses memory of this process, such as CPU; the default device if None.
 
         Raises:
             AssertionError: Several devices.
+            ValueError: There can be no such memory at ``ptr``, or elements across their natural boundaries.
+            DTypeError: The dtype has no size in memory.
+            DeviceError: The device uses no memory of this process.
 
         Example:
             >>> import ctypes
@@ -422,8 +441,7 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         if not isinstance(where, str):
             raise AssertionError(f"from_blob: one device expected, got {where}")
         kind = dtypes.default_float if dtype is None else to_dtype(dtype)
-        buffer = Buffer(where, int(prod(shape)), kind).allocate(external_ptr=ptr)
-        return _wrap(UOp.from_buffer(buffer).reshape(tuple(shape)))
+        return _wrap(from_address(operator.index(ptr), tuple(map(operator.index, shape)), kind, where))
 
     @staticmethod
     def from_url(url: str, gunzip: bool = False, **kwargs: Any) -> Tensor:

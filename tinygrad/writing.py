@@ -29,6 +29,7 @@ def assign(tensor: Tensor, x: Any) -> None:
     if value.uop is tensor.uop:
         return
     if str(tensor.device).startswith("DISK"):
+        value = value if value.uop.contiguous_view() is not None else value.to(None)
         tensor.uop.buffer.ensure_allocated().copyin(value._read().as_memoryview())
         return
     view, node = tensor.uop, value.uop

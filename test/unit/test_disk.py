@@ -173,3 +173,129 @@ def test_assign_of_a_list_and_into_a_part(tmp_path: pathlib.Path) -> None:
     whole.assign([5, 6, 7, 8])
     whole[1:3].assign(Tensor([1, 2], dtype=dtypes.int32) * 10)
     assert np.fromfile(path, np.int32).tolist() == [5, 10, 20, 8]
+
+
+def test_an_existing_file_as_storage_is_read_at_once(file: pathlib.Path) -> None:
+    whole = Tensor.empty(16, dtype=dtypes.float32, device=f"disk:{file}")
+    assert whole[3:5].tolist() == [3.0, 4.0]
+    assert Tensor.empty(16, dtype=dtypes.float32, device=f"disk:{file}").numpy().tolist() == list(range(16))
+    assert Tensor.empty(16, dtype=dtypes.float32, device=f"disk:{file}")[7].item() == 7.0
+
+
+def test_storage_beyond_the_end_of_a_file(file: pathlib.Path) -> None:
+    longer = Tensor.empty(17, dtype=dtypes.float32, device=f"disk:{file}")
+    assert longer[:16].tolist() == list(range(16))
+    with pytest.raises(ValueError, match="has 64 bytes, bytes up to 68 are wanted"):
+        longer.tolist()
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
+        Tensor.empty(2, device=f"disk:{file}.absent").tolist()
+
+
+def test_half_floats_are_read_from_the_file(tmp_path: pathlib.Path) -> None:
+    values = np.array([[1.5, -0.0, np.inf], [6e-8, 65504, -2]], np.float16)
+    (tmp_path / "f").write_bytes(values.tobytes())
+    read = Tensor(tmp_path / "f", dtype=dtypes.float16).reshape(2, 3)
+    assert read.tolist() == values.tolist()
+    assert read[1].tolist() == values[1].tolist()
+    assert str(read[0, 1].item()) == "-0.0"
+
+
+def test_a_clone_of_a_file_is_in_memory_and_the_file_as_it_was(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    before = file.read_bytes()
+    part = Tensor(file, dtype=dtypes.float32)[4:6]
+    copy = part.clone()
+    assert copy.device == Device.DEFAULT
+    assert copy.tolist() == [4.0, 5.0]
+    copy.assign([0.0, 0.0]).realize()
+    with pytest.raises(RuntimeError, match="a clone in the same file would overwrite it"):
+        part.clone(part.device)
+    assert file.read_bytes() == before
+    assert part.clone(f"disk:{tmp_path / 'other'}").realize().tolist() == [4.0, 5.0]
+    assert (tmp_path / "other").read_bytes() == before[16:24]
+
+
+@pytest.mark.parametrize("how", ["to", "clone", "assign"])
+@pytest.mark.parametrize(
+    "view",
+    [lambda t: t[4:6], lambda t: t.reshape(4, 4).T, lambda t: t[::5], lambda t: t.flip(0), lambda t: t[:1].expand(3)],
+)
+def test_views_of_a_file_go_into_another(file: pathlib.Path, tmp_path: pathlib.Path, view, how: str) -> None:
+    part, there = view(Tensor(file, dtype=dtypes.float32)), f"disk:{tmp_path / 'other'}"
+    expected = view(Tensor(np.arange(16, dtype=np.float32)).to(None)).tolist()
+    if how == "assign":
+        copy = Tensor.empty(*part.shape, device=there).assign(part)
+    else:
+        copy = getattr(part, how)(there).realize()
+    assert copy.tolist() == expected
+    assert np.fromfile(tmp_path / "other", np.float32).reshape(part.shape).tolist() == expected
+
+
+def test_a_file_on_the_way_holds_nothing_else(tmp_path: pathlib.Path) -> None:
+    through = (Tensor([1.0, 2.0]) + 1).to(f"disk:{tmp_path / 'f'}").to(None) * 2
+    assert through.tolist() == [4.0, 6.0]
+    assert np.fromfile(tmp_path / "f", np.float32).tolist() == [2.0, 3.0]
+
+
+def test_strided_views_are_not_read(file: pathlib.Path) -> None:
+    with pytest.raises(RuntimeError, match="a non-contiguous view is not supported in a file"):
+        Tensor(file, dtype=dtypes.float32)[::2].tolist()
+    with pytest.raises(AssertionError, match="a non-contiguous view is not supported in a file"):
+        Tensor(file, dtype=dtypes.float32).reshape(4, 4).T.numpy()
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda disk: Tensor.zeros(3, dtype="int32", device=disk), [0, 0, 0]),
+        (lambda disk: Tensor.full((2, 2), 7, dtype="int32", device=disk), [7, 7, 7, 7]),
+        (lambda disk: Tensor.empty(3, dtype="int32", device=disk).full_like(5), [5, 5, 5]),
+        (lambda disk: (Tensor([1, 2, 3]) * 0).to(disk), [0, 0, 0]),
+        (lambda disk: (Tensor([1, 2, 3]) * 2).to(disk), [2, 4, 6]),
+        (lambda disk: Tensor([1, 2, 3], device=disk), [1, 2, 3]),
+        (lambda disk: Tensor.empty(4, dtype="int32", device=disk).assign(Tensor.arange(4)), [0, 1, 2, 3]),
+    ],
+)
+def test_what_has_no_device_is_computed_elsewhere_and_written(tmp_path: pathlib.Path, make, expected: list) -> None:
+    made = make(f"disk:{tmp_path / 'f'}").realize()
+    assert np.fromfile(tmp_path / "f", np.int32).tolist() == expected
+    assert made.flatten().tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [8, 9],
+        np.array([8, 9], np.int32),
+        Tensor([8, 9]),
+        Tensor([7, 8]) + 1,
+        Tensor([[8, 9]]),
+        Tensor([8, 9], device="PYTHON"),
+    ],
+    ids=str,
+)
+def test_parts_of_a_file_take_values_from_anywhere(tmp_path: pathlib.Path, value: object) -> None:
+    numbers = Tensor([1, 2, 3, 4], device=f"disk:{tmp_path / 'f'}").realize()
+    numbers[1:3] = value
+    assert np.fromfile(tmp_path / "f", np.int32).tolist() == [1, 8, 9, 4]
+
+
+def test_a_file_moved_within_itself(tmp_path: pathlib.Path) -> None:
+    content = np.random.default_rng(0).integers(0, 256, 3_000_000, dtype=np.uint8)
+    (tmp_path / "f").write_bytes(content.tobytes())
+    all_of_it = Tensor(tmp_path / "f")
+    all_of_it[1000:] = all_of_it[:-1000]
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "f", np.uint8)[1000:], content[:-1000])
+
+
+def test_what_is_no_file(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(IsADirectoryError, match="a file is expected, this is a folder"):
+        Tensor(tmp_path)
+    with pytest.raises(ValueError, match="/dev/null is no regular file; read it and pass the bytes"):
+        Tensor(pathlib.Path("/dev/null"))
+
+
+@pytest.mark.parametrize("source", ["bytes", "file"])
+def test_no_whole_number_of_elements(tmp_path: pathlib.Path, source: str) -> None:
+    (tmp_path / "f").write_bytes(b"abcde")
+    with pytest.raises(ValueError, match=r"of length 5 hold no whole number of elements of dtypes.int"):
+        Tensor(b"abcde" if source == "bytes" else tmp_path / "f", dtype=dtypes.int32)

@@ -91,8 +91,9 @@ def _fills_mask(x: Any, mask: Any, v: Any) -> bool:
 
 
 def _value(x: Tensor, v: Any, shape: tuple[Any, ...] | None) -> Tensor:
-    """Return the value in x's dtype, on its device, broadcast to ``shape``; lossy dtypes are refused."""
-    given: Any = v if hasattr(v, "_uop") else type(x)(v, dtype=x.dtype, device=x.device)
+    """Return the value in x's dtype, on its device (any for files), broadcast to ``shape``; no lossy dtypes."""
+    in_file = str(x.device).startswith("DISK")  # takes values from anywhere: they are computed where they are
+    given: Any = v if hasattr(v, "_uop") else type(x)(v, dtype=x.dtype, device=None if in_file else x.device)
     value: Tensor = given if hasattr(given, "assign") else x._wrap_uop(given)
     if value.dtype != x.dtype:
         loses = least_upper_dtype(x.dtype, value.dtype) is not x.dtype
@@ -106,7 +107,8 @@ def _value(x: Tensor, v: Any, shape: tuple[Any, ...] | None) -> Tensor:
                 )
             )
         value = value.cast(x.dtype)
-    x._check_same_device("setitem", value)
+    if not in_file:
+        x._check_same_device("setitem", value)
     if shape is None:
         return value
     # Leading dims of size 1 are dropped, as numpy does.

@@ -85,6 +85,8 @@ class CPUMemory:
 class CPUAllocator(LRUAllocator[CPUMemory]):
     """Host memory, aligned to cache lines, pages or huge pages by size."""
 
+    wraps_memory = True
+
     def _alloc(self, size: int, options: BufferSpec) -> CPUMemory:
         if options.external_ptr is not None:
             return CPUMemory(options.external_ptr, size)

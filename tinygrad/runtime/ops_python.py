@@ -28,6 +28,8 @@ __all__ = ["PythonAllocator", "PythonDevice", "PythonProgram", "PythonRenderer"]
 class PythonAllocator(Allocator[memoryview]):
     """Memory is a memory view of bytes, so views, copies and foreign memory need nothing else."""
 
+    wraps_memory = True
+
     def _alloc(self, size: int, options: BufferSpec) -> memoryview:
         if options.external_ptr is not None:
             return to_mv(options.external_ptr, size)

@@ -15,6 +15,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.profiling import Metadata
 from tinygrad.schedule.memory import lifetimes, plan_arenas
 from tinygrad.schedule.normalize import LOCAL
+from tinygrad.schedule.prepare import runs_kernels
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, UOp
 from tinygrad.uop.pickling import _unpickle_graph, save_graph
@@ -69,8 +70,12 @@ def place_intermediates(calls: Sequence[PlannedCall], kept: Collection[UOp]) -> 
             storage = storage.tag[1]
         return storage
 
+    def is_movable(storage: UOp) -> bool:
+        in_memory = storage.arg.name in ("stored", LOCAL) and runs_kernels(storage.arg.device)  # not part of a file
+        return in_memory and storage not in held
+
     held = {owner(k) for k in kept}
-    uses = [{o for a in call.args if (o := owner(a)).arg.name in ("stored", LOCAL) and o not in held} for call in calls]
+    uses = [{o for a in call.args if is_movable(o := owner(a))} for call in calls]
     blocks = lifetimes(uses, lambda s: max(s.arg.shape[0] * s.dtype.itemsize, 1))
     return plan_arenas(blocks, lambda s: s.arg.device)
 

@@ -21,6 +21,8 @@ from tinygrad.uop.views import is_own_copy, is_own_value, own_copy
 
 # Devices that hold bytes but run no kernels.
 STORAGE_DEVICES = ("NPY", "DISK", "TINYFS")
+# What goes to them passes through the memory of the host anyway.
+HOST = "CPU"
 
 
 def runs_kernels(device: str | tuple[str, ...] | None) -> bool:
@@ -111,6 +113,15 @@ def _copy_below_views(copy: UOp, src: tuple[UOp, ...]) -> UOp:
     return x.replace(src=(inner, *x.src[1:]))
 
 
+def _computable(value: UOp, target: Any) -> UOp:
+    """Return a value that goes to a device, computed by the host where neither end of the way can."""
+    given = value.device is not None and (runs_kernels(value.device) or value.contiguous_view() is not None)
+    if given or runs_kernels(target):
+        return value
+    copy = UOp(Ops.COPY, value.dtype, (value,), HOST)
+    return copy if value.device is None else _copy_below_views(copy, (value,))
+
+
 def _relu_of(where: UOp) -> UOp | None:
     # WHERE(0 < m, x, m) with m = MAX(x, 0) is m: relu is written so that its gradient at 0 is 0.
     cond, x, m = where.src
@@ -130,7 +141,9 @@ def clean(u: UOp, src: tuple[UOp, ...]) -> UOp:
         x = src[0].src[0] if src[0].op is Ops.RESHAPE else src[0]
         return x if x.shape == u.shape else x._mop(Ops.RESHAPE, u.marg)
     if u.op is Ops.COPY:
-        return _copy_below_views(u, src)
+        return _copy_below_views(u, (_computable(src[0], u.arg),))
+    if u.op is Ops.STORE and len(src) > 1:
+        src = (src[0], _computable(src[1], src[0].device), *src[2:])
     made = u if src == u.src else u.replace(src=src)
     if u.op is Ops.REDUCE and len(src) == 1:
         return split_reduce(made)
@@ -183,7 +196,7 @@ def _placed(old: UOp, new: UOp) -> UOp:
     if device is None or new.device is not None:
         return new
     target = Placement(device, axis) if axis is not None and isinstance(device, tuple) else device
-    return UOp(Ops.COPY, new.dtype, (new,), target)
+    return UOp(Ops.COPY, new.dtype, (_computable(new, target),), target)
 
 
 def numel(u: UOp) -> int:
