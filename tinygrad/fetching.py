@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
+from tinygrad.boundary import explained
 from tinygrad.progress import tqdm
 from tinygrad.settings import getenv
 
@@ -36,6 +37,7 @@ def cache_home() -> Path:
     return Path(getenv("XDG_CACHE_HOME", "") or default).expanduser() / "tinygrad"
 
 
+@explained
 def fetch(
     url: str,
     name: Path | str | None = None,
@@ -59,9 +61,10 @@ def fetch(
         extract: Unpack the tar file into a folder next to it and return that folder.
 
     Raises:
-        RuntimeError: The content has another sha256, or is shorter than the server said.
+        RuntimeError: The content has another sha256, is shorter than the server said, or is no gzip file (``gunzip``).
         AssertionError: The server answered with another status than 200.
-        urllib.error.URLError: The server could not be reached.
+        urllib.error.URLError: The server could not be reached, or answered with an error (``HTTPError``).
+        ValueError: ``url`` is none, or ``name`` is not the name of a file.
     """
     if url.startswith(("/", ".")):
         return _extract(Path(url)) if extract else Path(url)
@@ -76,6 +79,8 @@ def _target_path(
 ) -> Path:
     if isinstance(name, Path) or (name is not None and "/" in name):
         return Path(name)
+    if name in {"", ".", ".."}:
+        raise ValueError(f"fetch: {name!r} is not the name of a file")
     if name is None:
         name = _md5(url)
         if headers:
@@ -124,29 +129,62 @@ def _download(url: str, path: Path, gunzip: bool, headers: Mapping[str, str], sh
 def _copy(response: HTTPResponse, file: IO[bytes], url: str, gunzip: bool) -> str:
     """Copy the body with a progress bar; return the sha256 of what came over the wire."""
     import hashlib
-    import zlib
 
-    expected = int(response.headers.get("content-length") or 0)
+    length = str(response.headers.get("content-length") or "")
+    expected = int(length) if length.isdecimal() else 0
     digest, received = hashlib.sha256(), 0
-    inflate = zlib.decompressobj(wbits=31) if gunzip else None
+    unpacked = _Gunzip(file, url) if gunzip else None
     bar: tqdm[bytes] = tqdm(total=expected or None, unit="B", unit_scale=True, desc=url, disable=None)
     with bar:
-        while chunk := response.read(_CHUNK):
+        while chunk := _read(response, url):
             digest.update(chunk)
             received += len(chunk)
             bar.update(len(chunk))
-            while inflate is not None and chunk:
-                file.write(inflate.decompress(chunk))
-                # A gzip file may hold several members one after the other.
-                chunk = inflate.unused_data
-                inflate = zlib.decompressobj(wbits=31) if chunk else inflate
-            if inflate is None:
-                file.write(chunk)
+            (unpacked or file).write(chunk)
     if received < expected:
         raise RuntimeError(f"fetch: {url} ended after {received} of {expected} bytes; try again")
-    if inflate is not None and not inflate.eof:
-        raise RuntimeError(f"fetch: {url} is not a complete gzip file ({received} bytes)")
+    if unpacked is not None:
+        unpacked.finish()
     return digest.hexdigest()
+
+
+def _read(response: HTTPResponse, url: str) -> bytes:
+    from http.client import HTTPException
+
+    try:
+        return response.read(_CHUNK)
+    except HTTPException as error:  # a body in parts of declared lengths that ends within one
+        raise RuntimeError(f"fetch: {url} ended early ({error}); try again") from error
+
+
+class _Gunzip:
+    """Writes to a file what is in the gzip file that is written to this."""
+
+    def __init__(self, file: IO[bytes], url: str) -> None:
+        import zlib
+
+        self._file, self._url, self._zlib = file, url, zlib
+        self._member = zlib.decompressobj(wbits=31)
+
+    def write(self, chunk: bytes) -> None:
+        """Unpack some more bytes."""
+        while chunk:
+            if self._member.eof:
+                # A gzip file may hold several members one after the other, and zeros behind the last one.
+                chunk = chunk.lstrip(b"\0")
+                if not chunk:
+                    return
+                self._member = self._zlib.decompressobj(wbits=31)
+            try:
+                self._file.write(self._member.decompress(chunk))
+            except self._zlib.error as error:
+                raise RuntimeError(f"fetch: {self._url} is not a gzip file, or damaged: {error}") from error
+            chunk = self._member.unused_data
+
+    def finish(self) -> None:
+        """Raise if the last member is not complete."""
+        if not self._member.eof:
+            raise RuntimeError(f"fetch: {self._url} is not a complete gzip file")
 
 
 def _extract(archive: Path) -> Path:

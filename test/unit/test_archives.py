@@ -92,6 +92,21 @@ def test_hostile_zip(tmp_path: Path) -> None:
         zip_extract(_patched(stored, place, "<I", 0, entry=1))
 
 
+def test_zip_with_damaged_names() -> None:
+    with pytest.raises(zipfile.BadZipFile):
+        zip_extract(Tensor(_nameless_zip()))
+
+
+def _nameless_zip() -> bytes:
+    """Return a zip file whose directory gives the name of its member no characters, and damages what follows."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("first", b"x" * 100)
+    data = bytearray(file.getvalue())
+    struct.pack_into("<H", data, data.index(b"PK\1\2") + 28, 0)
+    return bytes(data)
+
+
 def test_damaged_zip(tmp_path: Path) -> None:
     data = _zip(tmp_path / "b.zip", {"first": b"x" * 100}, zipfile.ZIP_DEFLATED).read_bytes()
     broken = bytearray(data)

@@ -34,6 +34,8 @@ FILES = {
     "/file": CONTENT,
     "/file.gz": gzip.compress(CONTENT[:1000]) + gzip.compress(CONTENT[1000:]),
     "/cut.gz": gzip.compress(CONTENT)[:-10],
+    "/padded.gz": gzip.compress(CONTENT) + bytes(1000),
+    "/garbage-behind.gz": gzip.compress(CONTENT) + b"garbage",
     "/a.tar.gz": tar_of("inner/x.txt", b"text"),
     "/evil.tar.gz": tar_of("../evil.txt", b"text"),
 }
@@ -48,12 +50,19 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(204)
             self.end_headers()
             return
+        if self.path == "/cut-parts":
+            self.send_response(200)
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"5\r\nab")
+            return
         content = FILES.get(self.path, CONTENT)
         if self.path == "/missing":
             self.send_error(404)
             return
         self.send_response(200)
-        self.send_header("content-length", str(len(content) + (100 if self.path == "/short" else 0)))
+        length = str(len(content) + (100 if self.path == "/short" else 0))
+        self.send_header("content-length", self.path.rpartition("/")[2] if self.path.startswith("/length/") else length)
         self.end_headers()
         self.wfile.write(self.headers.get("X-Name", "").encode() if self.path == "/echo" else content)
 
@@ -134,3 +143,39 @@ class TestFetch:
         with pytest.raises(tarfile.OutsideDestinationError):
             fetch(f"{server}/evil.tar.gz", extract=True)
         assert not list(home.rglob("evil.txt"))
+
+
+def test_zeros_behind_a_gzip_file(server: str) -> None:
+    assert fetch(f"{server}/padded.gz", gunzip=True).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("path", ["/file", "/garbage-behind.gz"])
+def test_no_gzip_file(server: str, path: str) -> None:
+    with pytest.raises(RuntimeError, match=f"{path} is not a gzip file, or damaged: .*incorrect header"):
+        fetch(server + path, gunzip=True)
+
+
+@pytest.mark.parametrize("length", ["abc", "-5"])
+def test_a_length_that_is_none(server: str, length: str) -> None:
+    assert fetch(f"{server}/length/{length}").read_bytes() == CONTENT
+
+
+def test_a_body_in_parts_that_ends_within_one(server: str) -> None:
+    with pytest.raises(RuntimeError, match="/cut-parts ended early"):
+        fetch(f"{server}/cut-parts")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"url": None}, TypeError, "fetch: url is None, expected str"),
+        ({"url": Path("/etc/hostname")}, TypeError, "fetch: url is .* of type PosixPath, expected str"),
+        ({"url": "no-url"}, ValueError, "fetch: unknown url type: 'no-url'"),
+        ({"url": "http://127.0.0.1:1/", "name": ""}, ValueError, "'' is not the name of a file"),
+        ({"url": "http://127.0.0.1:1/", "name": ".."}, ValueError, "'..' is not the name of a file"),
+        ({"url": "http://127.0.0.1:1/", "name": 3}, TypeError, "name is 3 of type int, expected .*Path or str"),
+    ],
+)
+def test_arguments(arguments: dict, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        fetch(**arguments)

@@ -272,7 +272,7 @@ _KEY = _string("k")
 _BIG = struct.pack("<Q", 2**60)
 HOSTILE = {
     "magic": (b"GGML" + bytes(20), "starts with b'GGML', expected b'GGUF'"),
-    "version": (_raw(version=1), "has version 1, supported are 2 and 3$"),
+    "version": (_raw(version=1), "has version 1, supported are 2 and 3\n"),
     "big endian": (b"GGUF\0\0\0\3" + bytes(16), "it is big endian"),
     "tensors": (_raw(counts=(0, 2**60)), f"declares {2**60} tensors, but 8 bytes are left"),
     "entries": (_raw(counts=(2**60, 0)), f"declares {2**60} metadata entries, but 0 bytes"),

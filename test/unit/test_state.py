@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tinygrad import Context, Tensor, TinyJit, dtypes, nn
+from tinygrad import Context, Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.nn.state import (
     get_parameters,
     get_state_dict,
@@ -371,3 +371,83 @@ def test_data_at_an_odd_position(tmp_path: Path) -> None:
     header = json.dumps({"a": entry()}).encode()
     header += b" " * (-len(header) % 8 + 3)
     assert safe_load(write(tmp_path / "t", header, data))["a"].tolist() == [1.5, -2.5]
+
+
+def test_slots_of_every_kind() -> None:
+    class Base:
+        __slots__ = "scale"
+
+        def __init__(self) -> None:
+            self.scale = Tensor([1.0])
+
+    class Layer(Base):
+        __slots__ = ("__private", "__weakref__", "absent", "weight")
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.__private = Tensor([2.0]), Tensor([3.0])
+
+    class Open(Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.more = Tensor([4.0])
+
+    assert list(get_state_dict(Layer())) == ["scale", "_Layer__private", "weight"]
+    assert list(get_state_dict(Open(), "m")) == ["m.scale", "m._Layer__private", "m.weight", "m.more"]
+
+
+def test_two_tensors_of_one_name() -> None:
+    with pytest.raises(ValueError, match="two tensors have the name '1'"):
+        get_state_dict({1: Tensor([1.0]), "1": Tensor([2.0])})
+    with pytest.raises(ValueError, match=r"two tensors have the name 'a.b'"):
+        get_state_dict({"a.b": Tensor([1.0]), "a": {"b": Tensor([2.0])}})
+    shared = Tensor([1.0])
+    assert list(get_state_dict({1: shared, "1": shared})) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [(object(), "builtins.object"), ([[1.0, 2.0]], "builtins.list"), (np.ones((1, 2)), "numpy.ndarray")],
+)
+def test_load_state_dict_of_what_is_no_tensor(entry: object, kind: str) -> None:
+    layer = nn.Linear(2, 1)
+    with pytest.raises(TypeError, match=rf"the entry 'weight' is of type {kind}, expected a Tensor"):
+        load_state_dict(layer, {"weight": entry, "bias": Tensor([0.0])})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match=r"state_dict is .*, expected dict"):
+        load_state_dict(layer, "file.safetensors")  # type: ignore[arg-type]
+
+
+def test_load_state_dict_tells_the_names_that_there_are() -> None:
+    with pytest.raises(KeyError, match=r"no entry for weight, bias \(it has m.weight, m.bias\); pass strict=False"):
+        load_state_dict(nn.Linear(2, 1), get_state_dict(nn.Linear(2, 1), "m"))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "error", "message"),
+    [
+        ({1: Tensor([1.0])}, TypeError, "1 is the name of a tensor, expected a string"),
+        ({"__metadata__": Tensor([1.0])}, ValueError, "no tensor of the name '__metadata__'"),
+        ({"\ud800": Tensor([1.0])}, ValueError, "the file format allows no tensor of the name"),
+        ({"a": 1}, TypeError, "a is of type builtins.int, expected a Tensor"),
+        ({"a": {"b": Tensor([1.0])}}, TypeError, "a is of type builtins.dict, .*get_state_dict makes names"),
+        ({"a": np.ones(2)}, TypeError, "a is of type numpy.ndarray, expected a Tensor"),
+        ([Tensor([1.0])], TypeError, "tensors is .* of type list, expected Mapping"),
+        ({"a": Tensor.ones(4).contiguous()[: Variable("n", 1, 4).bind(2)]}, AssertionError, "the symbolic shape"),
+    ],
+)
+def test_what_cannot_be_saved(tmp_path: Path, tensors: object, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        safe_save(tensors, tmp_path / "t")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_nothing_can_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no such folder: '.*/absent'"):
+        safe_save({"a": Tensor([1.0])}, tmp_path / "absent" / "t")
+    with pytest.raises(IsADirectoryError, match="the name of a file is expected, this is a folder"):
+        safe_save({"a": Tensor([1.0])}, tmp_path)
+
+
+def test_half_floats_are_read_from_the_file(tmp_path: Path) -> None:
+    safe_save({"a": Tensor([1.5, 2.5], dtype=dtypes.float16)}, tmp_path / "t")
+    assert safe_load(tmp_path / "t")["a"].tolist() == [1.5, 2.5]

@@ -18,10 +18,11 @@ import struct
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tinygrad.boundary import explained
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import prod
 from tinygrad.llm.ggml_types import GGML_TYPES, GGMLType, ggml_data_to_tensor
-from tinygrad.nn.archives import TensorIO
+from tinygrad.nn.archives import TensorIO, looks_like, open_file
 from tinygrad.tensor import Tensor
 
 __all__ = ["ggml_data_to_tensor", "gguf_load"]
@@ -37,6 +38,7 @@ _NUMBERS: Final[dict[int, str]] = {
 _LAYOUTS: Final = {code: struct.Struct("<" + code) for code in _NUMBERS.values()}
 
 
+@explained
 def gguf_load(fn: Tensor | str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Open a GGUF file.
 
@@ -55,7 +57,7 @@ def gguf_load(fn: Tensor | str | Path) -> tuple[dict[str, Any], dict[str, Tensor
             type or reaches beyond the file; a model in several parts is given as a tensor, not by its first part, or
             under a name that does not tell where the others are.
     """
-    t = fn if isinstance(fn, Tensor) else Tensor(Path(fn))
+    t = fn if isinstance(fn, Tensor) else open_file(fn)
     metadata, tensors = _load_file(t)
     count, number = metadata.get("split.count", 1), metadata.get("split.no", 0)
     if not (isinstance(count, int) and isinstance(number, int)):
@@ -157,6 +159,7 @@ class _Header:
     """Reads the header of a file from its start; ``position`` is where it ended."""
 
     def __init__(self, t: Tensor) -> None:
+        self._tensor = t
         self._file = io.BufferedReader(TensorIO(t), 1 << 20)
         self._size = int(t.shape[0])
         self._origin = str(t.device)
@@ -166,7 +169,7 @@ class _Header:
         """Return the metadata and the tensors."""
         magic = self._take(4, "the magic number")
         if magic != b"GGUF":
-            raise ValueError(f"GGUF: {self._origin} starts with {magic!r}, expected b'GGUF': it is no GGUF file")
+            raise ValueError(f"GGUF: {self._origin} starts with {magic!r}, expected b'GGUF'{looks_like(self._tensor)}")
         version = self._number("I")
         if version not in (2, 3):
             hint = "; it is big endian" if version & 0xFFFF == 0 else ""

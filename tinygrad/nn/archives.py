@@ -8,7 +8,9 @@ Why:  an archive is somebody else's data. Names are keys and nothing else: nothi
 
 from __future__ import annotations
 
+import errno
 import functools
+import inspect
 import io
 import os
 import struct
@@ -27,13 +29,15 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["TensorIO", "ZipArchive", "accept_filename", "tar_extract", "zip_extract"]
+__all__ = ["TensorIO", "ZipArchive", "accept_filename", "looks_like", "open_file", "tar_extract", "zip_extract"]
 
 R = TypeVar("R")
 P = ParamSpec("P")
 
 _WINDOW: Final = 1 << 20  # bytes that are fetched at once from a device that cannot be mapped
 _MAX_DEFLATE_RATIO: Final = 1032  # no deflated byte stands for more
+# What senseless numbers make Python's own readers raise.
+_DAMAGE: Final = (struct.error, ValueError, OverflowError, EOFError, MemoryError)
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")  # magic, then after other things the lengths of name and extra field
 
 
@@ -48,10 +52,49 @@ def accept_filename(func: Callable[Concatenate[Tensor, P], R]) -> Callable[Conca
 
     @functools.wraps(func)
     def wrapper(fn: Tensor | str | Path, *args: P.args, **kwargs: P.kwargs) -> R:
-        return func(fn if isinstance(fn, Tensor) else Tensor(Path(fn)), *args, **kwargs)
+        return func(fn if isinstance(fn, Tensor) else open_file(fn), *args, **kwargs)
 
+    signature = inspect.signature(func)
+    first, *others = signature.parameters.values()
+    parameters = [first.replace(annotation=Tensor | str | Path), *others]
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # what messages show
     # The type cannot say that the first argument may be given by name too.
     return cast("Callable[Concatenate[Tensor | str | Path, P], R]", wrapper)
+
+
+def open_file(name: str | Path) -> Tensor:
+    """Return a file as a tensor of bytes on the DISK device.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        IsADirectoryError: It is a folder.
+    """
+    if isinstance(name, str) and "://" in name:
+        raise FileNotFoundError(errno.ENOENT, "a URL, not a file; fetch(url) downloads it", name)
+    return Tensor(Path(name))
+
+
+# How files begin that are taken for others, and what to do with them.
+_BEGINNINGS: Final = (
+    (b"\x1f\x8b", "a gzip file: decompress it first"),
+    (b"BZh", "a bzip2 file: decompress it first"),
+    (b"\xfd7zXZ", "an xz file: decompress it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file: decompress it first"),
+    (b"PK\3\4", "a zip archive: torch_load opens checkpoints, zip_extract others"),
+    (b"GGUF", "a GGUF file: gguf_load opens it"),
+    (b"\x93NUMPY", "a numpy file: numpy.load opens it"),
+    (b"version https://git-lfs", "a pointer of Git LFS: git lfs pull fetches the file"),
+    (b"<", "a web page: the download went wrong"),
+)
+
+
+def looks_like(t: Tensor) -> str:
+    """Return the part of a message that says what a file of bytes is that is not what it was taken for."""
+    head = TensorIO(t).read(32)
+    kinds = [kind for beginning, kind in _BEGINNINGS if head.startswith(beginning)]
+    if head[8:9] == b"{":
+        kinds.append("a safetensors file: safe_load opens it")
+    return f"; it looks like {kinds[0]}" if kinds else ""
 
 
 class TensorIO(io.RawIOBase):
@@ -184,9 +227,10 @@ class ZipArchive:
         self._file = TensorIO(t)
         try:
             self._zip = zipfile.ZipFile(self._file)
-            members = [self._member(info) for info in self._zip.infolist() if not info.is_dir()]
-        except (struct.error, ValueError, OverflowError, EOFError, MemoryError) as error:
-            raise zipfile.BadZipFile(f"zip_extract: {t.device} has a damaged directory: {error}") from error
+            members = [self._member(info) for info in self._zip.infolist() if not info.filename.endswith("/")]
+        except (*_DAMAGE, IndexError, zipfile.BadZipFile) as error:
+            fault = f"{t.device} is no zip file, or damaged: {error}{looks_like(t)}"
+            raise zipfile.BadZipFile(f"zip_extract: {fault}") from error
         self._check_apart(members)
         self.members = {member.name: member for member in members}
 
@@ -326,12 +370,13 @@ def tar_extract(fn: Tensor) -> dict[str, Tensor]:
         >>> nn.state.tar_extract(Tensor(file.getvalue()))["name"].tolist()
         [97, 98, 99]
     """
-    size = int(fn.shape[0])
+    file, size = TensorIO(fn), int(fn.shape[0])
     try:
-        with tarfile.open(fileobj=TensorIO(fn), mode="r:", tarinfo=_CheckedTarInfo) as archive:
+        with tarfile.open(fileobj=file, mode="r:", tarinfo=_CheckedTarInfo) as archive:
             members = archive.getmembers()
-    except (ValueError, OverflowError, EOFError, MemoryError, struct.error, RecursionError) as error:
-        raise tarfile.ReadError(f"tar_extract: {fn.device} is damaged: {error}") from error
+    except (*_DAMAGE, RecursionError, tarfile.ReadError) as error:
+        fault = f"{fn.device} is no tar file, or damaged: {error}{looks_like(fn)}"
+        raise tarfile.ReadError(f"tar_extract: {fault}") from error
     tensors = {}
     for member in members:
         if not member.isreg():

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from tinygrad.boundary import explained
 from tinygrad.dtype import DType, dtypes
-from tinygrad.nn.archives import TensorIO, ZipArchive, accept_filename, tar_extract
+from tinygrad.nn.archives import TensorIO, ZipArchive, accept_filename, looks_like, tar_extract
 from tinygrad.nn.restricted_pickle import Allowed, restricted_load
 from tinygrad.nn.torch_objects import ALLOWED, MAX_DIMS, NOTHING, Storage, storage_dtype, view
 from tinygrad.tensor import Tensor
@@ -129,7 +129,11 @@ def _storage_id(pid: Any) -> tuple[Any, str, int]:
 
 def _load_legacy(t: Tensor) -> Any:
     origin, file = str(t.device), TensorIO(t)
-    if _load_plain(file, origin) != _LEGACY_MAGIC:
+    try:
+        magic = _load_plain(file, origin)
+    except pickle.UnpicklingError as error:
+        raise pickle.UnpicklingError(f"{error}{looks_like(t)}") from error
+    if magic != _LEGACY_MAGIC:
         raise pickle.UnpicklingError(f"torch_load: {origin} is no checkpoint: its magic number is another one")
     protocol = _load_plain(file, origin)
     if protocol != _LEGACY_PROTOCOL:
