@@ -39,6 +39,10 @@ _HOMES = {
     "Device": "tinygrad.device",
 }
 _MODULES = frozenset({"nn", "middleware"})
+# What programs reach as ``tinygrad.helpers`` or ``tinygrad.engine.jit`` after ``import tinygrad`` alone.
+_PARTS = frozenset({
+    "codegen", "device", "dtype", "engine", "helpers", "mixin", "renderer", "runtime", "schedule", "tensor", "uop",
+})  # fmt: skip
 
 __all__ = [
     "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable", "dtypes", "fetch", "function",
@@ -48,6 +52,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
+        return importlib.import_module(f"tinygrad.{name}")
+    if name in _PARTS:
+        for home in _HOMES.values():
+            importlib.import_module(home)
         return importlib.import_module(f"tinygrad.{name}")
     if name == "Variable":
         from tinygrad.uop.ops import UOp

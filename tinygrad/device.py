@@ -97,6 +97,10 @@ class _Device:
             return self.DEFAULT
         known = self._names.get(device)
         if known is None:
+            if not isinstance(device, str):
+                raise ArgumentError(
+                    f"Device: {device!r} of type {type(device).__name__}; expected a name such as 'CPU'"
+                )
             name, colon, rest = device.partition(":")
             known = self._names[device] = name.upper() + ("" if rest == "0" else colon + rest)
         return known

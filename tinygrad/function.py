@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from tinygrad.boundary import explain_methods
 from tinygrad.dtype import dtypes
-from tinygrad.errors import error_text
+from tinygrad.errors import error_text, shown
 from tinygrad.helpers import Context
 from tinygrad.mixin.rand import is_random_state
 from tinygrad.repointing import guarded_writes
@@ -90,7 +90,8 @@ def _body_of(result: Any) -> UOp:
         return UOp.maketuple(result.uop)
     if isinstance(result, tuple) and result and all(isinstance(t, Tensor) for t in result):
         return UOp.maketuple(*(t.uop for t in result))
-    kinds = ", ".join(type(t).__name__ for t in result) if isinstance(result, tuple) else type(result).__name__
+    inside = ", ".join(type(t).__name__ for t in result) if isinstance(result, tuple) else ""
+    kinds = f"tuple of ({inside})" if isinstance(result, tuple) else type(result).__name__
     raise RuntimeError(f"function return type must be a Tensor or a tuple of Tensors, got {kinds}")
 
 
@@ -247,6 +248,9 @@ def function(
         >>> double(Tensor([1, 2])).tolist()
         [2, 4]
     """
+    for called in (fxn, grad_fxn):
+        if called is not None and not callable(called):
+            raise TypeError(f"function: {shown(called)} of type {type(called).__name__} is not callable")
 
     def make(wrapped: Callable[P, R]) -> _function[P, R]:
         return _function(wrapped, precompile, precompile_backward, allow_implicit, grad_fxn)

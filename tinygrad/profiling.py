@@ -115,7 +115,7 @@ class Profiling(ContextDecorator):
         sort: Column to sort by, as in pstats.
         frac: Share of the functions to show.
         fn: File for the raw statistics.
-        ts: Factor on the printed times.
+        ts: Factor on the printed times, which are in seconds.
     """
 
     def __init__(
@@ -131,16 +131,16 @@ class Profiling(ContextDecorator):
         if self.enabled:
             import cProfile
 
-            self.profile = cProfile.Profile(timer=lambda: int(time.time() * 1e9), timeunit=1e-6 * self.ts)
+            self.profile = cProfile.Profile(timer=time.perf_counter_ns, timeunit=1e-9 * self.ts)
             self.profile.enable()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.profile is None:
             return
+        self.profile.disable()
         import pstats
 
-        self.profile.disable()
         if self.fn:
             self.profile.dump_stats(self.fn)
         pstats.Stats(self.profile, stream=sys.stdout).strip_dirs().sort_stats(self.sort).print_stats(self.frac)

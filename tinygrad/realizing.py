@@ -42,9 +42,9 @@ def _compute(tensors: list[Tensor], update_stats: bool) -> None:
     try:
         run_linear(linear, var_vals, update_stats=update_stats)
     except BaseException as error:
-        apply_map_to_tensors(_computed(becomes, linear, error.__dict__.get("calls_done", 0)), "realize")
+        apply_map_to_tensors(_computed(becomes, linear, error.__dict__.get("calls_done", 0)), "realize", tensors)
         raise
-    apply_map_to_tensors(becomes, "realize")
+    apply_map_to_tensors(becomes, "realize", tensors)
 
 
 def _check_bound(sink: UOp) -> None:
@@ -94,7 +94,7 @@ def schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
     """
     with labelled(None):
         linear, var_vals, becomes = _planned(tensors)
-    apply_map_to_tensors(becomes, "realize")
+    apply_map_to_tensors(becomes, "realize", tensors)
     return linear, var_vals
 
 

@@ -8,6 +8,7 @@ Why:  a Tensor is only a pointer to a node, and nodes do not change. Who shows t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -134,21 +135,22 @@ def new_storage(value: UOp, device: Any = None) -> UOp:
     return rebase(shown, storage, written)
 
 
-def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "") -> None:
+def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "", asked: Sequence[Tensor] = ()) -> None:
     """Re-point every live tensor whose graph holds a key of the map.
 
     Args:
         becomes: Node -> node on the storage that it now has.
         name: What the change is called in traces.
+        asked: Tensors that get the storage itself where others have the same expression.
     """
     if becomes:
-        _Change(becomes).apply()
+        _Change(becomes).apply(asked)
 
 
 class _Change:
     """Nodes have become others: which tensors show what next.
 
-    New storage goes to the first family that shows it. If others showed it too, a write to one would change the other:
+    New storage goes to the first family that shows it, those of tensors that were asked for before others. If others showed it too, a write to one would change the other:
     they show a value of their own.
     """
 
@@ -158,15 +160,15 @@ class _Change:
         self.moved: dict[UOp, UOp] = {}  # value without storage -> what it is now
         self.apart: list[tuple[Tensor, UOp, UOp]] = []  # tensor, the view that it was, the BUFFER that it is now
 
-    def apply(self) -> None:
-        """Re-point the tensors."""
+    def apply(self, asked: Sequence[Tensor] = ()) -> None:
+        """Re-point the tensors, those that were asked for first."""
         becomes, mask = self.becomes, 0
         for node in becomes:
             mask |= node.footprint_bit
         affected: list[Tensor] = []
         # A user's own map may move storage; a realize maps what has been computed, and storage after writes.
         moves_storage = any(storage_under(node).op is Ops.BUFFER for node in becomes)
-        for tensor in live_tensors() if moves_storage else unsettled_tensors():
+        for tensor in itertools.chain(asked, live_tensors() if moves_storage else unsettled_tensors()):
             uop = tensor.uop
             if uop in becomes:
                 self._point(tensor, becomes[uop])

@@ -153,7 +153,7 @@ class ContextVar(Generic[T]):
     def __init__(self, key: str, default: T, doc: str = "") -> None:
         if key in ContextVar.registry:
             raise RuntimeError(f"ContextVar: {key} exists already; import it instead of creating it again")
-        self.key, self.doc = key, doc
+        self.key, self.doc, self.default = key, doc, default
         self.default = self._convert(getenv(key, default))
         # The value of the process is the default of the contextvars object: threads that start later see it.
         self._variable: contextvars.ContextVar[T] = contextvars.ContextVar(key, default=self.default)
@@ -163,7 +163,15 @@ class ContextVar(Generic[T]):
         ContextVar.registry[key] = self
 
     def _convert(self, value: Any) -> T:
-        """Bring an assigned value into the form that is stored."""
+        """Bring an assigned value into the form that is stored.
+
+        Raises:
+            TypeError: The variable holds integers, and this is none.
+        """
+        if isinstance(self.default, int) and not isinstance(value, int):
+            # Found where it is set: where it is compared with a level, far away, nobody knows where it came from.
+            fault = f"{self.key} is {value!r} of type {type(value).__name__}, expected int"
+            raise TypeError(error_text("Context", fault))
         converted: T = value
         return converted
 
@@ -265,6 +273,7 @@ class Context(ContextDecorator):
 
     Raises:
         KeyError: A name is not a context variable; nothing is changed then.
+        TypeError: A variable that holds integers gets something else; nothing is changed then.
 
     Example:
         >>> with Context(DEBUG=0):

@@ -45,6 +45,12 @@ def test_canonical_name(text: str, name: str) -> None:
     assert canonicalize_device(text) == name
 
 
+@pytest.mark.parametrize("name", [3, 1.5, b"CPU"], ids=str)
+def test_what_is_no_name(name: object) -> None:
+    with pytest.raises(TypeError, match=r"Device: .* of type .*; expected a name such as 'CPU'"):
+        Device[name]  # type: ignore[index]
+
+
 def test_canonical_names_of_several_devices() -> None:
     assert canonicalize_device(["cpu:0", "cpu:1"]) == ("CPU", "CPU:1")
     assert canonicalize_device(("null:0",)) == "NULL"

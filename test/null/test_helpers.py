@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
+import re
 import sys
 
 import numpy as np
@@ -382,7 +383,12 @@ class TestProfiling:
     def test_profiling(self, capsys: pytest.CaptureFixture[str]) -> None:
         with Profiling(frac=1.0):
             sorted(range(10), key=lambda x: -x)
-        assert "function calls" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "function calls" in out
+        assert "importlib" not in out  # nothing of its own
+        seconds = re.search(r"calls.* in (\d+\.\d+) seconds", out)
+        assert seconds is not None
+        assert float(seconds[1]) < 1
 
     def test_events(self) -> None:
         del cpu_events[:]

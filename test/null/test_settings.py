@@ -133,6 +133,20 @@ class TestContext:
         assert DEBUG.value == DEBUG.default
 
 
+class TestKinds:
+    @pytest.mark.parametrize("value", ["x", 1.5, None, [1]], ids=str)
+    def test_what_is_no_integer_changes_nothing(self, value: object) -> None:
+        with pytest.raises(TypeError, match=r"BEAM is .* of type .*, expected int"), Context(DEBUG=3, BEAM=value):
+            pass
+        with pytest.raises(TypeError, match=r"BEAM is .*, expected int"):
+            BEAM.value = value  # type: ignore[assignment]
+        assert (DEBUG.value, BEAM.value) == (0, 0)
+
+    def test_truth_values_are_integers(self) -> None:
+        with Context(BEAM=True):
+            assert BEAM.value == 1
+
+
 class TestThreads:
     def test_other_threads_do_not_see_a_change(self) -> None:
         with Context(TRAINING=1), ThreadPoolExecutor(1) as pool:

@@ -343,3 +343,40 @@ def test_numbers_written_in_the_body() -> None:
         replayed = TinyJit(lambda x, called=called: called(x).realize())
         for _ in range(4):
             np.testing.assert_array_equal(replayed(x).numpy(), body(x).numpy())
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda g: (g, g), "returned 2 gradients for 1 arguments; return one for each, None where there is none"),
+        (lambda g: (), "returned 0 gradients for 1 arguments"),
+        (lambda g: (g.reshape(1, 2),), r"returned a gradient of shape \(1, 2\) for argument 0, .* of shape \(2,\)"),
+        (lambda g: 3.0, r"returned a gradient of type float for argument 0, expected a tensor of shape \(2,\)"),
+    ],
+)
+def test_answers_of_grad_fxn_that_are_no_gradients(answer, message: str) -> None:
+    x = Tensor([3.0, 4.0]).realize()
+    result = function(lambda x: x * x, grad_fxn=lambda g, call: answer(g))(x)
+    with pytest.raises(RuntimeError, match=f"grad_fxn of .*{message}"):
+        result.sum().backward()
+
+
+def test_a_single_answer_of_grad_fxn() -> None:
+    x = Tensor([3.0, 4.0]).realize()
+    function(lambda x: x * x, grad_fxn=lambda g, call: g * 10)(x).sum().backward()
+    assert x.grad.tolist() == [10.0, 10.0]
+
+
+@pytest.mark.parametrize("other", [3, "name", [1]], ids=str)
+def test_what_cannot_be_called(other: object) -> None:
+    with pytest.raises(TypeError, match=r"function: .* is not callable"):
+        function(other)
+    with pytest.raises(TypeError, match=r"function: .* is not callable"):
+        function(lambda x: x, grad_fxn=other)
+
+
+def test_a_function_that_returns_nothing_in_a_tuple() -> None:
+    with pytest.raises(RuntimeError, match=r"must be a Tensor or a tuple of Tensors, got tuple of \(\)"):
+        function(lambda x: ())(Tensor([1.0]))
+    with pytest.raises(RuntimeError, match=r"got tuple of \(Tensor, int\)"):
+        function(lambda x: (x, 3))(Tensor([1.0]))

@@ -567,3 +567,30 @@ def test_replay_in_a_forked_child():
             os._exit(2)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_gradient_that_the_argument_has_too():
+    def gradient_of_a_clone(x: Tensor) -> Tensor:
+        y = x.clone()
+        (y * y).sum().backward()
+        return y.grad
+
+    jitted = TinyJit(gradient_of_a_clone)
+    assert [jitted(real(float(n))).tolist() for n in range(1, 6)] == [[2.0 * n] for n in range(1, 6)]
+
+
+def test_a_result_that_a_live_tensor_computes_too():
+    kept = []
+
+    def both(x: Tensor) -> Tensor:
+        kept.append(x * 7)
+        return x * 7
+
+    jitted = TinyJit(both)
+    assert [jitted(real(float(n))).tolist() for n in range(1, 6)] == [[7.0 * n] for n in range(1, 6)]
+
+
+@pytest.mark.parametrize("other", [3, "name", [1]], ids=str)
+def test_what_cannot_be_called(other):
+    with pytest.raises(TypeError, match=r"TinyJit: .* is not callable"):
+        TinyJit(other)

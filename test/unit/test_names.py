@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 import typing
 from pathlib import Path
 
@@ -204,3 +206,16 @@ def test_errors_of_the_store(store: Path) -> None:
     path.write_bytes(b"\x01\x02\x04")
     with pytest.raises(RuntimeError, match="is damaged"):
         nn.state.fs_load(digest, 3)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "helpers.getenv", "dtype.dtypes", "device.Device", "tensor.Tensor", "engine.jit.TinyJit", "uop.ops.UOp",
+        "engine.realize.run_linear", "nn.optim.SGD", "nn.state.safe_load", "codegen.to_program", "schedule", "mixin",
+        "renderer.Renderer", "runtime",
+    ],
+)  # fmt: skip
+def test_parts_are_there_after_importing_the_package_alone(name: str) -> None:
+    run = subprocess.run([sys.executable, "-c", f"import tinygrad; tinygrad.{name}"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

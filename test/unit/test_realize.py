@@ -311,3 +311,15 @@ def test_buffers_of_numpy_arrays_are_copied_when_moved():
     values[0] = 100
     assert moved.tolist()[0] == 0
     assert isinstance(moved.uop.buffer, Buffer)
+
+
+def test_what_is_asked_for_gets_the_storage():
+    x = Tensor([1.0, 2.0]).realize()
+    other, asked = x * 5, x * 5
+    GlobalCounters.reset()
+    asked.realize()
+    assert asked.uop.is_realized
+    assert asked.tolist() == [5.0, 10.0]
+    assert GlobalCounters.kernel_count == 1
+    asked.assign([0.0, 0.0]).realize()
+    assert other.tolist() == [5.0, 10.0]

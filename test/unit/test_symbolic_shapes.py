@@ -413,3 +413,17 @@ def test_scans_longer_than_a_block(name: str, length: int) -> None:
     (got,), (expected,) = (scanned(part) ** 2).sum().gradient(whole), (scanned(plain) ** 2).sum().gradient(plain)
     np.testing.assert_allclose(got.numpy()[:, :length], expected.numpy(), rtol=1e-3, atol=1e-2)
     assert not got.numpy()[:, length:].any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((3, 1, 2), TypeError, "name is 3 of type int, expected str"),
+        (("n", "a", 2), TypeError, "are no ints"),
+        (("n", 2, 1), ValueError, "bounds 2 to 1 of 'n' make no interval"),
+        (("n", 0, 4, dtypes.weakint, 0), ValueError, "multiple_of is 0 of 'n', expected >= 1"),
+    ],
+)
+def test_what_is_no_variable(arguments: tuple, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        Variable(*arguments)

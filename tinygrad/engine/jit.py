@@ -22,6 +22,7 @@ from tinygrad.engine.capturing import capturing
 from tinygrad.engine.graph import GraphException, GraphRunner, MultiGraphRunner
 from tinygrad.engine.realize import run_linear
 from tinygrad.engine.repeat import NOT_REPEATED
+from tinygrad.errors import shown
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import getenv
 from tinygrad.live import live_tensors
@@ -96,6 +97,8 @@ class TinyJit(Generic[P, R]):
         """Return the jitted function, or a decorator if there is no function yet."""
         if fxn is None:
             return functools.partial(cls, prune=prune, recapture=recapture)
+        if not callable(fxn):
+            raise TypeError(f"TinyJit: {shown(fxn)} of type {type(fxn).__name__} is not callable")
         return object.__new__(cls)
 
     def __init__(self, fxn: Callable[P, R], *, prune: bool = False, recapture: bool = False) -> None:

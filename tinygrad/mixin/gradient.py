@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype
-from tinygrad.errors import DTypeError, GradientError, error_text
+from tinygrad.errors import DTypeError, GradientError, error_text, shown
 from tinygrad.helpers import argsort
 from tinygrad.mixin.gradient_sums import add_all, joined_slices
 from tinygrad.mixin.hooks import Hooks, same_shape, same_size
@@ -231,7 +231,8 @@ def call_gradient(grads: dict[int, UOp], call: UOp) -> Gradients:
         call: The node.
 
     Raises:
-        GradientError: A CALL without ``grad_fxn``.
+        GradientError: A CALL without ``grad_fxn``, or one whose ``grad_fxn`` returns something else than a gradient of
+            each argument.
     """
     info = call.arg
     if call.op is Ops.CALL:
@@ -239,18 +240,28 @@ def call_gradient(grads: dict[int, UOp], call: UOp) -> Gradients:
             raise GradientError(
                 f"failed to compute gradient: the custom call {info.name or ''} has no grad_fxn; give one"
             )
-        return None, *_nodes(info.grad_fxn(*(grads[i] for i in sorted(grads)), call))
+        return None, *_answer(call, info.grad_fxn(*(grads[i] for i in sorted(grads)), call))
     body = call.src[0]
     filled = [grads[i] if i in grads else out.const_like(0) for i, out in enumerate(body.src)]
     if info.grad_fxn is not None:
-        return None, *_nodes(info.grad_fxn(*filled, call=call))
+        return None, *_answer(call, info.grad_fxn(*filled, call=call))
     return None, *_body_gradient(call, filled)
 
 
-def _nodes(gradients: Any) -> Gradients:
+def _answer(call: UOp, gradients: Any) -> Gradients:
     """Return what a ``grad_fxn`` returned as a tuple of nodes; it may build tensors, and return a single one."""
     given = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
-    return tuple(getattr(g, "uop", g) for g in given)
+    nodes = tuple(getattr(g, "uop", g) for g in given)
+    args, name = call.src[1:], call.arg.name or "a call"
+    if len(nodes) != len(args):
+        raise GradientError(f"grad_fxn of {name} returned {len(nodes)} gradients for {len(args)} arguments; "
+                            "return one for each, None where there is none")  # fmt: skip
+    for number, (node, arg) in enumerate(zip(nodes, args, strict=True)):
+        if node is not None and (not hasattr(node, "_shape") or node.shape != arg.shape):
+            found = f"shape {shown(node.shape)}" if hasattr(node, "_shape") else f"type {type(node).__name__}"
+            raise GradientError(f"grad_fxn of {name} returned a gradient of {found} for argument {number}, "
+                                f"expected a tensor of shape {shown(arg.shape)}")  # fmt: skip
+    return nodes
 
 
 def _body_gradient(call: UOp, grads: list[UOp]) -> list[UOp | None]:

@@ -70,7 +70,17 @@ class VariableMethods(Hooks):
         """Return a symbolic scalar with inclusive bounds; without bounds it is a wildcard of patterns.
 
         Equal arguments give the identical object.
+
+        Raises:
+            TypeError: The name is no string, or a bound no number.
+            ValueError: The bounds make no interval, or ``multiple_of`` is not positive.
         """
+        if not isinstance(name, str):
+            raise TypeError(
+                error_text("Variable", f"name is {shown(name)} of type {type(name).__name__}, expected str")
+            )
+        if multiple_of < 1:
+            raise ValueError(error_text("Variable", f"multiple_of is {multiple_of} of {name!r}, expected >= 1"))
         plain = (int, float, graph.UOp)
         if any(b is not None and not isinstance(b, plain) and not hasattr(b, "__index__") for b in (min_val, max_val)):
             raise TypeError(
