@@ -16,7 +16,7 @@ from tinygrad.boundary import explain_methods
 from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import Context
-from tinygrad.mixin.rand import is_random_state
+from tinygrad.mixin.random_state import is_random_state
 from tinygrad.repointing import guarded_writes
 from tinygrad.tensor import Tensor, all_tensors
 from tinygrad.uop import Ops

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tinygrad.errors import error_text
 from tinygrad.families import has_relatives, relatives
 from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
-from tinygrad.mixin.rand import random_state
+from tinygrad.mixin.random_state import random_state
 from tinygrad.pending import stale_readers
 from tinygrad.profiling import labelled
 from tinygrad.repointing import apply_map_to_tensors

@@ -150,8 +150,8 @@ def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "", asked: Sequenc
 class _Change:
     """Nodes have become others: which tensors show what next.
 
-    New storage goes to the first family that shows it, those of tensors that were asked for before others. If others showed it too, a write to one would change the other:
-    they show a value of their own.
+    New storage goes to the first family that shows it, those of tensors that were asked for before others. If others
+    showed it too, a write to one would change the other: they show a value of their own.
     """
 
     def __init__(self, becomes: dict[UOp, UOp]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -171,3 +172,33 @@ def test_replays_draw_new_numbers_and_the_same_as_without_jit() -> None:
     for r, e in zip(results, expected, strict=True):
         np.testing.assert_array_equal(r, e)
     np.testing.assert_array_equal(Tensor.rand(3).numpy(), after)
+
+
+def test_threads_draw_at_once() -> None:
+    def draw(_: int) -> list[tuple[float, ...]]:
+        return [tuple(Tensor.rand(3).tolist()) for _ in range(10)]
+
+    for _ in range(3):
+        with ThreadPoolExecutor(6) as pool:
+            drawn = [numbers for part in pool.map(draw, range(6)) for numbers in part]
+        assert len(set(drawn)) == 60
+
+
+def test_a_program_of_one_thread_draws_the_same_numbers_in_any_thread() -> None:
+    def draw() -> list[float]:
+        Tensor.manual_seed(7)
+        return [*Tensor.rand(3).tolist(), *Tensor.rand(3).tolist()]
+
+    expected = draw()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(draw).result() == expected
+
+
+def test_numbers_of_one_thread_computed_in_another() -> None:
+    Tensor.manual_seed(7)
+    expected = [Tensor.rand(3).tolist() for _ in range(4)]
+    Tensor.manual_seed(7)
+    drawn = [Tensor.rand(3) for _ in range(4)]
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(Tensor.tolist, drawn)] == expected
+    assert Tensor.rand(3).tolist() not in expected

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -269,3 +272,25 @@ def test_interrupts_leave_the_process_usable(interrupting: Callable[[float], Non
         np.testing.assert_allclose(jitted(x).numpy(), np.full(4, 2 * k + W.sum()), rtol=1e-5)
         assert 0 <= Tensor.rand(3).max().item() < 1
     assert count >= 10, "hardly any interrupt came, so this shows nothing"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "threading.Thread(target=work).start()",
+        "atexit.register(work)",
+        "t = threading.Thread(target=lambda: (time.sleep(0.5), work())); t.start()",
+    ],
+)
+def test_work_after_the_end_of_the_main_thread(program: str) -> None:
+    text = f"""
+import atexit, threading, time
+from tinygrad import Tensor
+def work():
+    print((Tensor.rand(20, 20) @ Tensor.rand(20, 20)).shape, (Tensor([1.0, 2.0]) * 3).tolist())
+{program}
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, env={**os.environ, "CACHELEVEL": "0"}
+    )
+    assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "(20, 20) [3.0, 6.0]", "")

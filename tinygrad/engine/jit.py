@@ -26,7 +26,7 @@ from tinygrad.errors import shown
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import getenv
 from tinygrad.live import live_tensors
-from tinygrad.mixin.rand import random_state
+from tinygrad.mixin.random_state import random_state
 from tinygrad.settings import BEAM, JIT, Context
 from tinygrad.tensor import Tensor
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad import settings
 from tinygrad.device import Buffer, Device
@@ -28,6 +27,9 @@ from tinygrad.renderer import Estimates
 from tinygrad.settings import BEAM, CAPTURING, DEBUG, PARALLEL, Context, in_current_context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, buffers
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 # ---- finding and making launches -------------------------------------------------------------------------------------
 
@@ -106,20 +108,35 @@ def launches_of(linear: UOp) -> list[Launch]:
 
 def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
     workers = min(PARALLEL.get(), len(keys))
-    if workers < 2 or DEBUG.get() >= 3:  # what several kernels print must not be mixed
+    # What several kernels print must not be mixed, and no thread starts any more once the main one has ended.
+    if workers < 2 or DEBUG.get() >= 3 or not threading.main_thread().is_alive():
         return [start_launch(*key)() for key in keys]
+    from concurrent.futures import ThreadPoolExecutor
+
     # This thread lowers kernel after kernel while the compiler, which releases the interpreter lock, works on others.
     # The threads live as long as this call, so that a forked child inherits none.
     with _short_turns(), ThreadPoolExecutor(workers, thread_name_prefix="tinygrad-compile") as pool:
         futures = []
         try:
             for key in keys:
-                futures.append(pool.submit(in_current_context(start_launch(*key))))
+                futures.append(_submitted(pool, in_current_context(start_launch(*key))))
             return [future.result() for future in futures]
         except BaseException:
             for future in futures:
                 future.cancel()
             raise
+
+
+def _submitted(pool: ThreadPoolExecutor, work: Callable[[], Launch]) -> Future[Launch]:
+    """Return the future of some work; where no thread can start any more, of work that is done."""
+    try:
+        return pool.submit(work)
+    except RuntimeError:  # the main thread has ended just now
+        from concurrent.futures import Future
+
+        done: Future[Launch] = Future()
+        done.set_result(work())
+        return done
 
 
 _TURN: Final = 0.002  # seconds

@@ -1,17 +1,13 @@
 """Random numbers: counter-based Threefry-2x32-20, the same numbers on every device.
 
-In:   shapes, dtypes, and one key and counter per device.
+In:   shapes, dtypes, and a key for each call (``random_state``).
 Out:  tensors whose numbers are fixed at the moment they are made, whatever is computed first.
-Why:  the state of a device is a counter in memory, advanced by a store in every call; so the replay of a JIT, which
-      only repeats kernels, draws new numbers. A call reads the counter through a copy of its own.
+Why:  numbers that are a function of a key and their position need no order: every kernel makes those that it uses.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import time
-import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
@@ -19,81 +15,15 @@ from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import argfix, ceildiv, prod
 from tinygrad.mixin.hooks import size_arg
 from tinygrad.mixin.op import OpMixin
-from tinygrad.uop import Ops
+from tinygrad.mixin.random_state import current_seed, set_seed, state_of
 
 if TYPE_CHECKING:
-    from tinygrad.tensor import Tensor
     from tinygrad.uop.ops import UOp
 
 # One block makes two words from a 32-bit counter, so a request is cut into chunks of at most this many words.
 MAX_WORDS = 2**32 - 1
 MOST_NUMBERS = 2**40  # more than memories hold; a request is refused before its counter is taken
 _UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
-
-
-class _DeviceState:
-    """Key and counter of one device, and the copy of the counter that the last call made."""
-
-    def __init__(self, device: str, seed: int, number: int) -> None:
-        from tinygrad.tensor import Tensor
-
-        digest = int.from_bytes(hashlib.sha256(number.to_bytes(4, "big")).digest(), "big")
-        # The key is data, not a constant of the graph: a later run of a program without a seed finds its schedules.
-        key = Tensor([(digest & 0xFFFFFFFF) | (seed & 0xFFFFFFFF) << 32], dtype=dtypes.uint64, device=device)
-        self.key: Tensor = Tensor.empty(1, dtype=dtypes.uint64, device=device).assign(key)
-        self.counter: Tensor = Tensor.full((1,), 0, dtype=dtypes.uint64, device=device)
-        self.last: Tensor | None = None
-        self.device = device
-        _storage.add(self.counter.uop.buf_uop)
-        for node in self.key.uop.toposort():
-            if node.op is Ops.BUFFER:
-                _storage.add(node)
-
-    def draw(self, words: int) -> Tensor:
-        """Advance the counter by ``words`` and return the key (one uint64) for the numbers of this call."""
-        from tinygrad.tensor import Tensor
-
-        copy = Tensor.empty(2, dtype=dtypes.uint64, device=self.device)
-        _storage.add(copy.uop.buf_uop)
-        now = self.counter._broadcast_to((2,))
-        drawn = now._wrap_uop(now.uop.threefry(self.key.uop._broadcast_to((2,))))
-        copy.assign(Tensor.arange(2).eq(0).where(now, drawn))
-        # What is advanced is the copy: so no later call can advance the counter before this copy is made.
-        self.counter.assign(copy.shrink([(0, 1)]) + words)
-        self.last = copy
-        return copy.shrink([(1, 2)])
-
-
-class _Generator:
-    """The seed, and the state of every device that drew numbers since it was set."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.devices: dict[str, _DeviceState] = {}
-
-    def state(self, device: str) -> _DeviceState:
-        if device not in self.devices:
-            self.devices[device] = _DeviceState(device, self.seed, len(self.devices))
-        return self.devices[device]
-
-
-_generator = _Generator(int(time.time()))
-# Storage of counters and of their copies, as long as somebody reads it.
-_storage: weakref.WeakSet[UOp] = weakref.WeakSet()
-
-
-def is_random_state(buffer: UOp) -> bool:
-    """Return whether a BUFFER holds random state: shared by everybody, it is nobody's argument."""
-    return buffer in _storage
-
-
-def random_state() -> list[Tensor]:
-    """Return the tensors that hold the random state: counters, and the copies that the last calls made of them.
-
-    A JIT realizes them before it captures, so that its kernels start from memory; a traced function may read them.
-    """
-    states = _generator.devices.values()
-    return [t for state in states for t in (state.key, state.last, state.counter) if t is not None]
 
 
 def _joined(words: UOp) -> UOp:
@@ -148,13 +78,12 @@ class RandMixin(OpMixin):
             >>> Tensor.randint(5).tolist()
             [3, 0, 1, 1, 5]
         """
-        global _generator
-        _generator = _Generator(seed)
+        set_seed(seed)
 
     @staticmethod
     def _current_seed() -> int:
         """Return the seed of the running generator."""
-        return _generator.seed
+        return current_seed()
 
     @classmethod
     def random_bits(cls, key: Self, counter: Self, num: int) -> Self:
@@ -180,7 +109,7 @@ class RandMixin(OpMixin):
         """Return uint32 words that no other call on this device gets."""
         if not hasattr(cls, "realize"):
             raise NotImplementedError("rand: a node has no random state; use random_bits with a key and a counter")
-        state, left = _generator.state(device), words
+        state, left = state_of(device), words
         parts: list[UOp] = []
         while left > 0 or not parts:
             count = min(left, MAX_WORDS)
