@@ -225,9 +225,16 @@ def _arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
         if parameter.kind is parameter.VAR_KEYWORD:
             found |= found.pop(parameter.name, {})
     found.pop("cls", None)
-    if "self" in found and not hasattr(found["self"], "shape"):
+    if "self" in found and not hasattr(found["self"], "shape") and not _is_misused(function, found["self"]):
         del found["self"]
     return found
+
+
+def _is_misused(method: Callable[..., Any], owner: Any) -> bool:
+    """Return whether a method of Tensor was called as a function of something else, as in ``Tensor.stack(1)``."""
+    tensor = _NAMES.get("Tensor", object)
+    named = method.__qualname__.rpartition(".")[0] in {base.__name__ for base in tensor.__mro__}
+    return named and not isinstance(owner, tensor)
 
 
 def _is_default(function: Callable[..., Any], name: str, value: Any) -> bool:
@@ -242,6 +249,8 @@ def _misfit(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple
     """Return (name, what it should be) of the first argument that is not what its annotation says."""
     parameters = inspect.signature(function).parameters
     for name, value in arguments.items():
+        if name == "self" and not hasattr(value, "shape"):
+            return name, "Tensor"
         parameter = parameters.get(name)
         if parameter is None or parameter.annotation is parameter.empty or value is parameter.default:
             continue

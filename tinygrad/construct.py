@@ -66,7 +66,7 @@ def from_python(data: list[Any] | tuple[Any, ...] | bytes, dtype: DType, shape: 
     """Return a node over a PYTHON buffer that holds nested lists, or raw bytes of the dtype."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         raw = bytes(data)
-        shape = shape or (_whole_elements(len(raw), dtype, "bytes"),)
+        shape = shape or (_whole_elements(len(raw), dtype),)
     else:
         shape = get_shape(data) if shape is None else shape
         raw = pack(fully_flatten(data), dtype)
@@ -74,13 +74,12 @@ def from_python(data: list[Any] | tuple[Any, ...] | bytes, dtype: DType, shape: 
     return UOp.from_buffer(buffer).reshape(shape)
 
 
-def _whole_elements(nbytes: int, dtype: DType, origin: str) -> int:
-    """Return how many elements bytes hold."""
+def _whole_elements(nbytes: int, dtype: DType) -> int:
+    """Return how many elements raw bytes hold."""
     count, rest = divmod(nbytes, dtype.itemsize)
     if rest:
         raise ValueError(
-            f"Tensor: {origin} of length {nbytes} hold no whole number of elements of {dtype}, which take "
-            f"{dtype.itemsize} bytes each; make a uint8 tensor, and slice it before .bitcast"
+            f"Tensor: {nbytes} bytes hold no whole number of elements of {dtype} of {dtype.itemsize} bytes"
         )
     return count
 
@@ -113,15 +112,14 @@ def from_path(path: Path, dtype: DType) -> UOp:
     Raises:
         FileNotFoundError: There is no such file.
         IsADirectoryError: It is a folder.
-        ValueError: It is a pipe or a device; or its length is no multiple of the size of an element.
+        ValueError: It is a pipe or a device.
     """
     found = path.stat()
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, "Tensor: a file is expected, this is a folder", str(path))
     if not stat.S_ISREG(found.st_mode):
         raise ValueError(f"Tensor: {path} is no regular file; read it and pass the bytes")
-    size = _whole_elements(found.st_size, dtype, str(path))
-    node = UOp.new_buffer(f"DISK:{path.resolve()}", size, dtype)
+    node = UOp.new_buffer(f"DISK:{path.resolve()}", found.st_size // dtype.itemsize, dtype)
     node.buffer.ensure_allocated()  # the contents are there; the file is opened when they are read
     return node
 

@@ -30,6 +30,7 @@ from tinygrad.dtype_lattice import (
     to_dtype,
     weak_dtype,
 )
+from tinygrad.errors import PlainKeyError
 from tinygrad.scalars import (
     E4M3,
     E4M3_FNUZ,
@@ -226,7 +227,10 @@ def _from_np_dtype(np_dtype: np.dtype[Any] | type[Any]) -> DType:
     """
     import numpy as np
 
-    return DTYPES_DICT[np.dtype(np_dtype).name]
+    name = np.dtype(np_dtype).name
+    if name not in DTYPES_DICT:
+        raise PlainKeyError(f"the numpy dtype {name} has no counterpart; convert the array with .astype")
+    return DTYPES_DICT[name]
 
 
 _TORCH_FP8: Final = {

@@ -7,10 +7,13 @@ Why:  pending tensors that read what is about to be overwritten have to run befo
 
 from __future__ import annotations
 
+import sys
+import threading
 from typing import TYPE_CHECKING
 
 from tinygrad.errors import error_text
 from tinygrad.families import has_relatives, relatives
+from tinygrad.forking import renew_in_child
 from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
 from tinygrad.mixin.random_state import random_state
 from tinygrad.pending import stale_readers
@@ -26,13 +29,24 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 
+_writing = threading.RLock()
+renew_in_child(sys.modules[__name__], "_writing")
+
+
 def compute(tensors: list[Tensor], update_stats: bool) -> None:
     """Schedule and run tensors, and what has to run with them; every live tensor then shows the storage that it got.
 
     Where something fails, tensors that were not computed keep their graphs: asked for again, they are computed again.
     """
     with labelled(None):  # what the stages make is no longer what the user asked for, node by node
-        _compute(tensors, update_stats)
+        if not any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors):
+            _compute(tensors, update_stats)
+            return
+        # Pending writes happen once, though several threads may ask for values behind them.
+        with _writing:
+            pending = [t for t in tensors if t._is_pending()]
+            if pending:
+                _compute(pending, update_stats)
 
 
 def _compute(tensors: list[Tensor], update_stats: bool) -> None:

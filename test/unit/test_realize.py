@@ -4,6 +4,7 @@ import itertools
 import os
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -323,3 +324,16 @@ def test_what_is_asked_for_gets_the_storage():
     assert GlobalCounters.kernel_count == 1
     asked.assign([0.0, 0.0]).realize()
     assert other.tolist() == [5.0, 10.0]
+
+
+def test_a_pending_write_happens_once_though_threads_ask_for_what_is_behind_it():
+    for _ in range(10):
+        state = Tensor.zeros(3).contiguous().realize()
+        asked = []
+        for i in range(6):
+            state.assign(state * 2 + i)
+            asked.append(state.clone())
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(Tensor.tolist, asked))
+        assert found == [[float(v)] * 3 for v in (0, 1, 4, 11, 26, 57)]
+        assert state.tolist() == [57.0] * 3

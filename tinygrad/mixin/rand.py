@@ -8,6 +8,7 @@ Why:  numbers that are a function of a key and their position need no order: eve
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
@@ -73,12 +74,15 @@ class RandMixin(OpMixin):
     def manual_seed(seed: int = 0) -> None:
         """Set the seed and forget the counters of all devices. Without it the seed is the start time.
 
+        Raises:
+            TypeError: The seed is no integer.
+
         Example:
             >>> Tensor.manual_seed(42)
             >>> Tensor.randint(5).tolist()
             [3, 0, 1, 1, 5]
         """
-        set_seed(seed)
+        set_seed(operator.index(seed))
 
     @staticmethod
     def _current_seed() -> int:

@@ -299,11 +299,16 @@ class ViewMixin(Hooks):
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """Merge dims ``start_dim`` to ``end_dim``, both included.
 
+        Raises:
+            ShapeError: A dim does not exist, or ``end_dim`` comes before ``start_dim``.
+
         Example:
             >>> Tensor.empty(2, 3, 4).flatten(1).shape
             (2, 12)
         """
         start, end = self._resolve_dim(start_dim, op="flatten"), self._resolve_dim(end_dim, op="flatten")
+        if start > end and self.ndim:
+            raise ShapeError(error_text("flatten", f"dim {end_dim} comes before dim {start_dim}", {"self": self}))
         return self.reshape((*self.shape[:start], prod(self.shape[start : end + 1]), *self.shape[end + 1 :]))
 
     def unflatten(self, dim: int, sizes: Sequence[int]) -> Self:

@@ -80,6 +80,8 @@ class Optimizer:
         self.name = type(self).__name__
         if lr < 0:
             raise ValueError(f"the learning rate must not be negative, got {lr}")
+        if isinstance(params, Tensor):  # which is an iterable of its rows
+            raise ArgumentError("params is one Tensor, expected a list of them")
         given: list[Any] = list(params)
         if not all(isinstance(t, Tensor) for t in given):
             raise ArgumentError(f"params hold {shown(next(t for t in given if not isinstance(t, Tensor)))}, no Tensor")
