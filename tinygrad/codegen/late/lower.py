@@ -16,7 +16,7 @@ from typing import Any
 from tinygrad.codegen.late.affine import is_sum
 from tinygrad.codegen.late.memory import Memory
 from tinygrad.codegen.late.reduce import lower_reduces
-from tinygrad.codegen.late.structure import COPY_TYPES, GRID_TYPES, Combo, is_memory
+from tinygrad.codegen.late.structure import COPY_TYPES, GRID_TYPES, Combo, is_load, is_memory
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
@@ -115,6 +115,8 @@ class Lowering(Memory):
             self.vals[u] = {(): self._storage(u)}
         elif op is Ops.STORE:
             self.vals[u] = self._stores(u)
+        elif is_load(u):
+            self.vals[u] = self._loads(u)
         elif op is Ops.REDUCE:
             raise RuntimeError("lower: REDUCE was not lowered before its users")
         else:
@@ -123,12 +125,6 @@ class Lowering(Memory):
             self.vals[u] = {combo: make(u, cps, combo) for combo in self.combos(cps)}
 
     def _maker(self, u: UOp) -> Any:
-        if u.op is Ops.INDEX and is_memory(u.src[0]):
-            return self._load
-        if u.op is Ops.LOAD:
-            return lambda _, cps, combo: (
-                self._load(u.src[0], cps, combo) if u.src[0].op is Ops.INDEX else self._plain(u, cps, combo)
-            )
         if is_sum(u):
             return self._sum
         if u.op is Ops.CONST:

@@ -1,9 +1,11 @@
 """Lower index arithmetic, loads and stores: the right kind of access for every step that lanes take through memory.
 
 In:   INDEX and STORE nodes of an optimised kernel, whose terms were lowered.
-Out:  scalar, contiguous, gathered or collected LOADs; contiguous, woven, scattered or staged STOREs.
+Out:  scalar, contiguous, gathered, collected or transposed LOADs; contiguous, woven, scattered, transposed or staged
+      STOREs.
 Why:  lanes that lie near each other are loaded as whole vectors and picked apart in registers, which costs a fraction
-      of a gather; lanes that lie far apart are stored by a loop over scratch memory, which keeps kernels short.
+      of a gather. Lanes that lie far apart are transposed in registers where the copies of an access lie beside each
+      other; else they are stored by a loop over scratch memory, which keeps kernels short.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tinygrad.codegen.late.structure import Combo, Structure
+from tinygrad.codegen.late.addresses import Addresses
+from tinygrad.codegen.late.structure import Combo
+from tinygrad.codegen.late.transpose import block_lanes, columns_of, pieces_of, runs
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import ParamArg, UOp
 
+NEAR = 4  # elements from one lane to the next up to which lanes share vectors
 MANY_SINGLES = 64  # lanes that are stored one by one before they go through scratch memory
 
 
@@ -40,20 +45,6 @@ class _Target:
         return self.lanes > 1 and self.step not in (0, 1) and not self.vectors
 
 
-def _runs(places: list[int], longest: int) -> list[tuple[int, int]]:
-    """Cut sorted places into runs of neighbours as (first, count), count a power of two up to ``longest``."""
-    runs = []
-    start = 0
-    while start < len(places):
-        count = 1
-        while start + count < len(places) and count < longest and places[start + count] == places[start] + count:
-            count += 1
-        count = 1 << count.bit_length() - 1
-        runs.append((start, count))
-        start += count
-    return runs
-
-
 def _up_to_reduces(root: UOp) -> list[UOp]:
     """Return the nodes below ``root``, not looking below REDUCEs."""
     found: dict[UOp, None] = {}
@@ -67,89 +58,53 @@ def _up_to_reduces(root: UOp) -> list[UOp]:
     return list(found)
 
 
-class Memory(Structure):
+class Memory(Addresses):
     """Accesses of one kernel."""
-
-    def evaluate(self, root: UOp) -> dict[Combo, UOp]:
-        """Lower ``root`` and what it needs."""
-        raise NotImplementedError
-
-    def kids(self, u: UOp) -> tuple[UOp, ...]:
-        """Return what must be lowered before ``u``."""
-        raise NotImplementedError
 
     def _store_kids(self, u: UOp) -> tuple[UOp, ...]:
         return (*self.kids(u.src[0]), *u.src[1:])
 
-    def _terms(self, u: UOp, cps: Combo, combo: Combo) -> tuple[list[tuple[int, UOp]], int, int, list[tuple[int, UOp]]]:
-        """Return scalar terms, constant, step per lane and vector terms of an index expression, for one combination."""
-        terms, const = self.affine(u)
-        step = 0
-        scalars: list[tuple[int, UOp]] = []
-        vectors: list[tuple[int, UOp]] = []
-        width = self.values.width
-        for term, factor in terms:
-            if term in self.lane_ranges:
-                step += factor
-                continue
-            value = self.fetch(term, cps, combo)
-            if value.op is Ops.CONST:
-                const += factor * value.arg
-            elif value in width:
-                vectors.append((factor, value))
-            else:
-                scalars.append((factor, value))
-        return scalars, const, step, vectors
+    def _loads(self, u: UOp) -> dict[Combo, UOp]:
+        """Lower all copies of a load."""
+        index = u.src[0] if u.op is Ops.LOAD else u
+        cps = self.copies(u)
+        made = self._transposed_loads(index, cps)
+        return {c: made[c] if c in made else self._load(index, cps, c) for c in self.combos(cps)}
 
-    def _base(self, scalars: list[tuple[int, UOp]], const: int) -> UOp:
-        """Return the scalar sum: loop-invariant parts first so that they hoist, the constant last so that it folds."""
-        key = tuple(scalars)
-        total = self._bases.get(key)
-        if total is None and scalars:
-            total = self.values.scaled(scalars[0][1], scalars[0][0])
-            for factor, value in scalars[1:]:
-                total = self.values.add(total, self.values.scaled(value, factor))
-            self._bases[key] = total
-        if total is None:
-            return self.values.index(const)
-        return self.values.add(total, self.values.index(const)) if const else total
+    def _transposed_loads(self, u: UOp, cps: Combo) -> dict[Combo, UOp]:
+        """Load copies that lie beside each other, each with its lanes far apart, as pieces of rows; {} otherwise."""
+        n, values = self.lanes(u), self.values
+        if not cps or n < 2 or all(abs(f) <= NEAR for t, f in self.affine(u.src[1])[0] if t in self.lane_ranges):
+            return {}
+        groups: dict[tuple[Any, ...], dict[int, list[Combo]]] = {}
+        for combo in self.combos(cps):
+            scalars, const, step, vectors = self._terms(u.src[1], cps, combo)
+            if vectors:
+                return {}
+            key = self.fetch(u.src[0], cps, combo), self._gate(u, cps, combo), step, *scalars
+            groups.setdefault(key, {}).setdefault(const, []).append(combo)
+        found: dict[Combo, UOp] = {}
+        block = block_lanes(u.dtype, n)
+        for (memory, gate, step, *scalars), combos in groups.items():
+            places = sorted(combos)
+            for start, count in runs(places, block):
+                if count == 1:
+                    continue
+                pieces = []
+                for lane in range(n):
+                    own = None if gate is None else values.lane(gate, lane)
+                    pieces.append(self._piece(memory, self._base(scalars, places[start] + step * lane), own, count))
+                columns = columns_of(values, pieces, count, block)
+                for place, column in zip(places[start : start + count], columns, strict=True):
+                    found.update(dict.fromkeys(combos[place], column))
+        return found
 
-    def _sum(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
-        scalars, const, step, vectors = self._terms(u, cps, combo)
-        if not step and not vectors:
-            return self._base(scalars, const)
-        return self._vector_sum(scalars, const, step, vectors, self.lanes(u))
-
-    def _vector_sum(self, scalars: Any, const: int, step: int, vectors: Any, n: int) -> UOp:
-        total = self.values.iota(n, step, const)
-        for factor, value in vectors:
-            total = self.values.add(total, self.values.scaled(value, factor))
-        return self.values.add(self._base(scalars, 0), total) if scalars else total
-
-    def _gate(self, index: UOp, cps: Combo, combo: Combo) -> UOp | None:
-        if len(index.src) < 3:
-            return None
-        # Conditions on scalars are joined before they meet those on lanes: a mask is made once.
-        scalar: UOp | None = None
-        vector: UOp | None = None
-        values = self.values
-        for part in index.src[2].split_uop(Ops.AND):
-            value = self.fetch(part, cps, combo)
-            if value in values.width:
-                vector = value if vector is None else values.alu(Ops.AND, dtypes.bool, (vector, value))
-            else:
-                scalar = value if scalar is None else values.alu(Ops.AND, dtypes.bool, (scalar, value))
-        gate = (
-            scalar
-            if vector is None
-            else vector
-            if scalar is None
-            else values.alu(Ops.AND, dtypes.bool, (vector, scalar))
-        )
-        if gate is None or (gate.op is Ops.CONST and gate.arg):
-            return None
-        lanes = values.const_lanes(gate)
-        return None if lanes is not None and all(lanes) else gate
+    def _piece(self, memory: UOp, place: UOp, gate: UOp | None, count: int) -> UOp:
+        """Return a load of consecutive elements under a scalar gate, which may be constant."""
+        if gate is None or gate.op is not Ops.CONST:
+            return self._access(memory, place, gate, count)
+        zeros = self.values.splat(self.values.const(0, memory.dtype), count)
+        return self._access(memory, place, None, count) if gate.arg else zeros
 
     def _load(self, u: UOp, cps: Combo, combo: Combo) -> UOp:
         memory = self.fetch(u.src[0], cps, combo)
@@ -175,16 +130,6 @@ class Memory(Structure):
             tuple(self._access(memory, self._base(scalars, const + step * i), gate, 1) for i in range(n))
         )
 
-    def _offsets(self, step: int, vectors: list[tuple[int, UOp]], n: int) -> list[int] | None:
-        """Return the distance of each lane from the first scalar term, if constants decide it."""
-        offsets = [step * i for i in range(n)]
-        for factor, vector in vectors:
-            lanes = self.values.const_lanes(vector)
-            if lanes is None:
-                return None
-            offsets = [o + factor * lane for o, lane in zip(offsets, lanes, strict=True)]
-        return offsets
-
     def _window(self, u: UOp, scalars: list[tuple[int, UOp]], n: int) -> tuple[int, int]:
         """Return the first and last place that the copies of a load with these scalar terms touch, from their sum."""
         found = self._windows.get(u)
@@ -201,10 +146,6 @@ class Memory(Structure):
                     low, high = found.get(key, (const + offsets[0], const + offsets[0]))
                     found[key] = min(low, const + min(offsets)), max(high, const + max(offsets))
         return found.get(tuple(scalars), (0, 0))
-
-    def _active(self, gate: UOp | None, n: int) -> tuple[Any, ...]:
-        lanes = None if gate is None else self.values.const_lanes(gate)
-        return lanes or (True,) * n
 
     def _collect(
         self, u: UOp, memory: UOp, scalars: list[tuple[int, UOp]], places: list[int], gate: UOp | None, n: int
@@ -254,18 +195,6 @@ class Memory(Structure):
         is_read = values.stack(tuple(values.const(i in readers, dtypes.bool) for i in range(n)))
         picked = values.stack(tuple(values.lane(gate, readers.get(i, 0)) for i in range(n)))
         return values.alu(Ops.AND, dtypes.bool, (picked, is_read))
-
-    def _access(self, memory: UOp, idx: UOp, gate: UOp | None, n: int) -> UOp:
-        """Return a load of ``n`` elements from consecutive (scalar idx) or given (vector idx) places."""
-        values = self.values
-        gather = idx in values.width
-        src: tuple[UOp, ...] = (UOp(Ops.INDEX, memory.dtype, (memory, idx)),)
-        if gate is not None:
-            src += (values.splat(values.const(0, memory.dtype), n), values.splat(gate, n) if gather else gate)
-        made = UOp(Ops.LOAD, memory.dtype, src, n if n > 1 and not gather else None)
-        if n > 1:
-            values.width[made] = n
-        return made
 
     def _stores(self, u: UOp) -> dict[Combo, UOp]:
         """Lower all copies of a STORE."""
@@ -328,43 +257,31 @@ class Memory(Structure):
         stores: list[UOp] = []
         for group in groups.values():
             group.sort(key=lambda t: t.const)
-            for start, count in _runs([t.const for t in group], first.lanes):
-                stores += self._transposed_run(group[start : start + count])
+            block = block_lanes(group[0].value.dtype, first.lanes)
+            for start, count in runs([t.const for t in group], block):
+                stores += self._transposed_run(group[start : start + count], block)
         return UOp.group(*stores)
 
     def _transposable(self, places: list[int], lanes: int) -> bool:
         """Whether places, in any order, are mostly runs of at least four."""
-        runs = _runs(sorted(places), lanes)
-        return lanes >= 4 and sum(count for _, count in runs if count >= 4) >= 0.6 * len(places)
+        found = runs(sorted(places), lanes)
+        return lanes >= 4 and sum(count for _, count in found if count >= 4) >= 0.6 * len(places)
 
-    def _transposed_run(self, run: list[_Target]) -> list[UOp]:
+    def _transposed_run(self, run: list[_Target], block: int) -> list[UOp]:
         """Store copies that lie beside each other; their number is a power of two."""
-        values, n, p = self.values, run[0].lanes, len(run)
-        if p < 2:
+        values, n = self.values, run[0].lanes
+        if len(run) < 2:
             return [self._store(t) for t in run]
-        vectors = [values.splat(t.value, n) for t in run]
-        # Each round interleaves the first half of all elements with the second half: copy and lane change places.
-        for _ in range(p.bit_length() - 1):
-            pairs = zip(vectors[: p // 2], vectors[p // 2 :], strict=True)
-            vectors = [self._zipped(a, b, half, n) for a, b in pairs for half in (0, n // 2)]
         stores = []
-        for lane in range(n):
+        for lane, piece in enumerate(pieces_of(values, [values.splat(t.value, n) for t in run], block)):
             gate = None if run[0].gate is None else values.lane(values.splat(run[0].gate, n), lane)
             if gate is not None and gate.op is Ops.CONST:
                 if not gate.arg:
                     continue
                 gate = None
-            at, start = lane * p // n, lane * p % n
-            part = vectors[at] if p == n else values.stack(
-                tuple(values.lane(vectors[at], start + i) for i in range(p)))  # fmt: skip
             place = self._base(run[0].scalars, run[0].const + run[0].step * lane)
-            stores.append(self._put(run[0].memory, place, part, gate))
+            stores.append(self._put(run[0].memory, place, piece, gate))
         return stores
-
-    def _zipped(self, a: UOp, b: UOp, start: int, n: int) -> UOp:
-        """Return lanes start, start + 1, ... of both, taken in turns."""
-        lane = self.values.lane
-        return self.values.stack(tuple(lane((a, b)[i % 2], start + i // 2) for i in range(n)))
 
     def _strided_lane(self, u: UOp) -> UOp | None:
         """Return the lane range of a STORE of accumulated vectors that are best stored by a loop over lanes, or None.
@@ -480,11 +397,3 @@ class Memory(Structure):
                 self._put(t.memory, self._base(t.scalars, t.const + t.step * i), values.lane(value, i), lane_gate)
             )
         return UOp.group(*singles)
-
-    def _put(self, memory: UOp, idx: UOp, value: UOp, gate: UOp | None) -> UOp:
-        src = (UOp(Ops.INDEX, memory.dtype, (memory, idx)), value)
-        return self._made_store(UOp(Ops.STORE, dtypes.void, src if gate is None else (*src, gate)))
-
-    def _made_store(self, store: UOp) -> UOp:
-        self.order.append(store)
-        return store

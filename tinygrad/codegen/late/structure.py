@@ -29,6 +29,12 @@ def is_memory(u: UOp) -> bool:
     return base.op is Ops.BUFFER or (base.op is Ops.PARAM and base.arg.addrspace is not AddrSpace.ALU)
 
 
+def is_load(u: UOp) -> bool:
+    """Whether ``u`` reads an element of storage: a LOAD, or an INDEX that is used as a value."""
+    index = u.src[0] if u.op is Ops.LOAD else u
+    return index.op is Ops.INDEX and is_memory(index.src[0])
+
+
 def set_bits(bits: int) -> Iterator[int]:
     """Yield the positions of the set bits."""
     while bits:

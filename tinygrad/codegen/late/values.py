@@ -7,6 +7,7 @@ Why:  copies of a loop body substitute constants, and most gates and index terms
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tinygrad.dtype import DType, dtypes
@@ -65,6 +66,13 @@ class Values:
         if vector.op is Ops.STACK:
             return vector.src[i]
         return UOp(Ops.INDEX, vector.dtype, (vector, self.index(i)))
+
+    def shuffle(self, lanes: Iterable[tuple[UOp, int]]) -> UOp:
+        """Return a vector of lanes of vectors, each as (vector, lane): one step of several, so it is not looked through.
+
+        Shuffles of two vectors stay what they are, even where the lanes come from more vectors in the end.
+        """
+        return self.stack(tuple(UOp(Ops.INDEX, x.dtype, (x, self.index(i))) for x, i in lanes))
 
     def const_lanes(self, value: UOp) -> tuple[Any, ...] | None:
         """Return the values of a constant vector, or None."""
