@@ -278,7 +278,8 @@ class _Body:
         self.define(u, [self.language.code_for_workitem[u.arg[0]](int(u.arg[-1]))])
 
     def _stack(self, u: UOp) -> None:
-        self.values[u] = [self.value(s)[0] for s in u.src]
+        lanes = [lane for s in u.src for lane in self.value(s)]
+        self.values[u] = lanes if u.arg is None else [lanes[i] for i in u.arg]
 
     def _index(self, u: UOp) -> None:
         # An address is written by the access that uses it; a lane of a vector is a variable already.

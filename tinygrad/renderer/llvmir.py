@@ -225,6 +225,9 @@ class _Kernel:
 
     def _lanes(self, u: UOp) -> list[Value | tuple[Value, int]]:
         """Return the sources of a STACK; a lane of another vector as (vector, lane)."""
+        if u.arg is not None:
+            sources = [self.value(s) for s in u.src]
+            return [(sources[i // sources[0].lanes], i % sources[0].lanes) for i in u.arg]
         lanes: list[Value | tuple[Value, int]] = []
         for s in u.src:
             if s.op is Ops.INDEX and s not in self.values:

@@ -201,6 +201,9 @@ class _Writer:
 
     def stack(self, u: UOp) -> None:
         items = [self.names[s] for s in u.src]
+        if u.arg is not None:
+            n = self.lanes[u.src[0]]
+            items = [f"{items[i // n]}[{i % n}]" for i in u.arg]
         splat = len(set(items)) == 1
         self.define(u, f"[{items[0]}] * {len(items)}" if splat else f"[{', '.join(items)}]", len(items))
 

@@ -253,7 +253,7 @@ _SHAPES: Final[dict[Ops, Callable[[UOp], Shape | None]]] = {
     Ops.SPECIAL: lambda u: (u.src[0].ssimplify(),) if u.arg == "iota" else (),
     Ops.REDUCE: _reduce_shape,
     Ops.BITCAST: _bitcast_shape,
-    Ops.STACK: lambda u: (len(u.src), *u.src[0].shape),
+    Ops.STACK: lambda u: (len(u.src), *u.src[0].shape) if u.arg is None else (len(u.arg),),
     Ops.INDEX: _index_shape,
     Ops.LOAD: lambda u: u.src[0].shape if u.arg is None else (u.arg,),
     Ops.GETTUPLE: lambda u: _body(u.src[0]).src[u.arg].shape,

@@ -328,7 +328,7 @@ def _program_shape(u: UOp, shapes: Shapes) -> tuple[Any, ...]:
         case Ops.PARAM | Ops.BUFFER:
             return tuple(u.arg.shape)
         case Ops.STACK:
-            return (len(u.src),)
+            return (len(u.src if u.arg is None else u.arg),)
         case Ops.LOAD if u.arg is not None:
             return (u.arg,)
         case Ops.INDEX:
@@ -400,7 +400,11 @@ def program_reduce(ctx: Shapes, u: UOp) -> bool:
 
 
 def program_stack(ctx: Shapes, u: UOp) -> bool:
-    """A STACK joins scalars to a vector."""
+    """A STACK joins scalars to a vector; with numbers, those lanes of vectors, counted through all of them."""
+    if u.arg is not None:
+        shapes = {ctx[s] for s in u.src}
+        total = sum(ctx[s][0] for s in u.src) if all(ctx[s] for s in u.src) else 0
+        return len(shapes) == 1 and all(0 <= i < total for i in u.arg) and all(s.dtype is u.dtype for s in u.src)
     return len(u.src) > 1 and all(ctx[s] == () and s.dtype is u.dtype for s in u.src)
 
 

@@ -11,6 +11,8 @@ from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
+NEAR = 4  # elements from one lane to the next up to which lanes share vectors
+
 _SUM_OPS = frozenset({Ops.ADD, Ops.SUB, Ops.NEG})
 
 

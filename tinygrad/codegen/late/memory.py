@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.codegen.late.addresses import Addresses
+from tinygrad.codegen.late.affine import NEAR
 from tinygrad.codegen.late.structure import Combo
 from tinygrad.codegen.late.transpose import block_lanes, columns_of, pieces_of, runs
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import ParamArg, UOp
 
-NEAR = 4  # elements from one lane to the next up to which lanes share vectors
 MANY_SINGLES = 64  # lanes that are stored one by one before they go through scratch memory
 
 

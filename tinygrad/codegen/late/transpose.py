@@ -2,7 +2,7 @@
 
 In:   pieces of rows in registers (after loads), or columns of lanes (before stores).
 Out:  columns of lanes, or pieces of rows, made by shuffles of two vectors.
-Ops:  adds STACK of lanes.
+Ops:  adds STACK of lanes of vectors.
 Why:  a row of p elements is one access instead of p. The shuffles stay inside of blocks of 16 bytes, which is one
       instruction on every target; what has to cross blocks does so on its way from or to memory.
 
@@ -55,8 +55,9 @@ def columns_of(values: Values, pieces: Sequence[UOp], count: int, block: int) ->
         block: Lanes of a block.
     """
     n = len(pieces)
+    numbers = tuple(range(n))
     vectors = [
-        values.shuffle((pieces[_row(v, lane, count, block)], lane % count) for lane in range(n))
+        values.shuffle(tuple(pieces[_row(v, start, count, block)] for start in range(0, n, count)), numbers)
         for v in range(count)
     ]
     return _rotated(values, vectors, block, block.bit_length() - 1)
@@ -69,7 +70,7 @@ def pieces_of(values: Values, columns: list[UOp], block: int) -> list[UOp]:
     pieces: dict[int, UOp] = {}
     for v, vector in enumerate(vectors):
         for start in range(0, n, count):
-            piece = vector if count == n else values.shuffle((vector, start + i) for i in range(count))
+            piece = vector if count == n else values.shuffle((vector,), tuple(range(start, start + count)))
             pieces[_row(v, start, count, block)] = piece
     return [pieces[row] for row in range(n)]
 
@@ -81,14 +82,11 @@ def _row(v: int, lane: int, count: int, block: int) -> int:
 
 def _rotated(values: Values, vectors: list[UOp], block: int, rounds: int) -> list[UOp]:
     """Move each element from place (v, w) of its block to the place whose number has its bits rotated to the left."""
-    half = len(vectors) // 2
+    n, half = values.width[vectors[0]], len(vectors) // 2
+    # The lower and the upper half of each block of two vectors, taken in turns.
+    lower = tuple(e % 2 * n + e - e % block + e % block // 2 for e in range(n))
+    upper = tuple(e + block // 2 for e in lower)
     for _ in range(rounds):
         pairs = zip(vectors[:half], vectors[half:], strict=True)
-        vectors = [_interleaved(values, a, b, block, start) for a, b in pairs for start in (0, block // 2)]
+        vectors = [values.shuffle(pair, lanes) for pair in pairs for lanes in (lower, upper)]
     return vectors
-
-
-def _interleaved(values: Values, a: UOp, b: UOp, block: int, start: int) -> UOp:
-    """Return half of each block of both vectors, from ``start``, taken in turns."""
-    n = values.width[a]
-    return values.shuffle(((a, b)[e % 2], e - e % block + start + e % block // 2) for e in range(n))

@@ -7,7 +7,6 @@ Why:  copies of a loop body substitute constants, and most gates and index terms
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from tinygrad.dtype import DType, dtypes
@@ -63,16 +62,18 @@ class Values:
         """Return lane ``i`` of a vector; a scalar is its own every lane."""
         if vector not in self.width:
             return vector
-        if vector.op is Ops.STACK:
+        if vector.op is Ops.STACK and vector.arg is None:
             return vector.src[i]
         return UOp(Ops.INDEX, vector.dtype, (vector, self.index(i)))
 
-    def shuffle(self, lanes: Iterable[tuple[UOp, int]]) -> UOp:
-        """Return a vector of lanes of vectors, each as (vector, lane): one step of several, so it is not looked through.
+    def shuffle(self, vectors: tuple[UOp, ...], lanes: tuple[int, ...]) -> UOp:
+        """Return a vector of lanes of vectors, counted through all of them: one node, whatever the number of lanes.
 
-        Shuffles of two vectors stay what they are, even where the lanes come from more vectors in the end.
+        It is not looked through: where several shuffles follow each other, each stays the instruction that it is.
         """
-        return self.stack(tuple(UOp(Ops.INDEX, x.dtype, (x, self.index(i))) for x, i in lanes))
+        made = UOp(Ops.STACK, vectors[0].dtype, vectors, lanes)
+        self.width[made] = len(lanes)
+        return made
 
     def const_lanes(self, value: UOp) -> tuple[Any, ...] | None:
         """Return the values of a constant vector, or None."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tinygrad.codegen.late.affine import affine
+from tinygrad.codegen.late.affine import NEAR, affine
 from tinygrad.codegen.late.structure import is_memory, set_bits
 from tinygrad.dtype import dtypes
 from tinygrad.uop import GroupOp, Ops
@@ -132,7 +132,7 @@ class Kernel:
             return 3 * per_lane if self._is_pattern(a, r) else 2.5
         if step in (0, 1):
             return per_lane
-        return 2 * per_lane if -4 <= step <= 4 else 1.3
+        return 2 * per_lane if -NEAR <= step <= NEAR else 1.3
 
     def _is_pattern(self, a: Access, r: UOp) -> bool:
         """Whether lanes along ``r`` lie near each other: r is divided by small numbers, and its multiples are small."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from tinygrad.codegen.late.affine import NEAR
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.schedule import Schedule
@@ -23,6 +24,7 @@ from tinygrad.uop.ops import UOp
 THREAD_WORK = 1 << 12
 THREAD_PIECES = 64  # iterations of the parallel loop that leave nobody waiting for long
 LINE = 16  # float32 elements of a cache line
+MAX_ROWS = 512  # far apart from each other that are read side by side: a quarter of the pages that a TLB holds
 MAX_CHAIN = 128  # float additions in one chain before blocks are summed on their own
 
 
@@ -131,16 +133,22 @@ def copy_small_outputs(schedule: Schedule, kernel: Kernel, lane: UOp) -> None:
             schedule.apply(Opt(OptOps.UPCAST, at, 0))
 
 
-def tile_for_cache(schedule: Schedule, kernel: Kernel, lane: UOp) -> None:
-    """Where lanes lie far apart in a buffer, walk the loop along which it is contiguous in short innermost pieces.
+def tile_transposes(schedule: Schedule, kernel: Kernel, lane: UOp, copies: int) -> None:
+    """Where lanes lie apart in a buffer, copy the loop along which it is contiguous: rows of it are loaded then.
 
-    A transpose then uses all of every cache line that it touches, on both sides, before the line is lost.
+    A transpose uses all of every cache line that it touches, on both sides, before the line is lost.
+
+    Args:
+        schedule: Of the kernel, with lanes.
+        kernel: Its facts.
+        lane: The range that has the lanes.
+        copies: How many to make at most; what they leave of a cache line is walked in the innermost loop.
     """
-    far = [a for a in kernel.accesses if lane in a.ranges and abs(a.step(lane) or LINE) >= LINE]
-    lanes_are_strided = any(a.step(lane) is not None for a in far)
+    apart = [a for a in kernel.accesses if lane in a.ranges and abs(a.step(lane) or LINE) > NEAR]
+    is_strided = any(a.step(lane) is not None for a in apart)
     for r in kernel.ranges:
         at = position(schedule, r, LOOPS)
-        if r is lane or at is None or not any(a.step(r) == 1 for a in far):
+        if r is lane or at is None or not any(a.step(r) == 1 for a in apart):
             continue
         size = schedule.axes[at].size
         if not isinstance(size, int) or size < 2:
@@ -149,15 +157,42 @@ def tile_for_cache(schedule: Schedule, kernel: Kernel, lane: UOp) -> None:
             if size % LINE and schedule.reads_outputs():
                 return
             schedule.apply(Opt(OptOps.OVERLAP if size % LINE else OptOps.SPLIT, at, LINE))
-            at += 1
-        if schedule.axes[at].size % 4 == 0 and lanes_are_strided:
-            schedule.apply(Opt(OptOps.UPCAST, at, 4))
-        outputs = [i for i, a in enumerate(schedule.axes) if a.kind in LOOPS]
-        if at not in outputs:
-            return
-        for a, b in itertools.pairwise(outputs[outputs.index(at) :]):
-            schedule.apply(Opt(OptOps.SWAP, a, b))
+            at, size = at + 1, LINE
+        if is_strided:
+            schedule.apply(Opt(OptOps.UPCAST, at, size if size <= copies else math.gcd(size, copies)))
+        if schedule.axes[at].kind in LOOPS:
+            _move_inside(schedule, at)
+        if is_strided:
+            _walk_in_blocks(schedule, r, lane)
         return
+
+
+def _move_inside(schedule: Schedule, at: int) -> None:
+    """Make an output loop the innermost one."""
+    outputs = [i for i, a in enumerate(schedule.axes) if a.kind in LOOPS]
+    for a, b in itertools.pairwise(outputs[outputs.index(at) :]):
+        schedule.apply(Opt(OptOps.SWAP, a, b))
+
+
+def _walk_in_blocks(schedule: Schedule, r: UOp, lane: UOp) -> None:
+    """Cut a long loop over rows into blocks, and walk all along the rows of a block, before the next one.
+
+    Each row is on a page of its own, and so many at most are found without a walk through the page table.
+    """
+    at, along = position(schedule, lane, LOOPS), position(schedule, r, LOOPS)
+    if at is None or along is None or along > at:
+        return
+    vectors = schedule.axes[at].size
+    lanes = next(a.size for a in schedule.axes if a.kind is AxisType.VECTOR and lane in schedule.origins[a.range])
+    if not isinstance(vectors, int) or vectors * lanes < 2 * MAX_ROWS:
+        return
+    rows = -(-vectors // (vectors * lanes // MAX_ROWS))
+    if vectors % rows and schedule.reads_outputs():
+        return
+    schedule.apply(Opt(OptOps.OVERLAP if vectors % rows else OptOps.SPLIT, at, rows))
+    between = [i for i, a in enumerate(schedule.axes) if a.kind in LOOPS and along <= i <= at]
+    for a, b in reversed(list(itertools.pairwise(between))):
+        schedule.apply(Opt(OptOps.SWAP, a, b))
 
 
 def block_long_sums(schedule: Schedule, kernel: Kernel, longest: int = MAX_CHAIN) -> None:

@@ -8,12 +8,13 @@ Why:  softmax, layernorm and batch statistics have several loops in one kernel; 
 
 from __future__ import annotations
 
+from tinygrad.codegen.late.affine import NEAR
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.loops import (
     LINE,
     block_long_sums,
     copy_small_outputs,
-    tile_for_cache,
+    tile_transposes,
     unroll_small,
     use_threads,
     vectorize_output,
@@ -25,6 +26,7 @@ from tinygrad.uop.ops import UOp
 
 MAX_FIRST = 16  # ranges from which the choice of lanes is tried to start
 CHAINS = 4  # vectors in flight per loop: hides the latency of an addition or a load
+SHORT_EXPRESSION = 6  # instructions per element that a whole cache line of copies leaves short enough
 LONG_EXPRESSION = 24  # instructions per element from which one vector at a time keeps the machine busy
 
 
@@ -60,7 +62,8 @@ def optimize_loops(schedule: Schedule, kernel: Kernel) -> None:
         for r in choose_lanes(schedule, kernel):
             lanes = kernel.lanes(r, renderer.vector_bytes)
             is_far = False
-            is_long = _instructions(kernel, r) >= LONG_EXPRESSION
+            instructions = _instructions(kernel, r)
+            is_long = instructions >= LONG_EXPRESSION
             blocks = 1 if is_long else CHAINS
             if r in own:
                 vectorize_reduce(schedule, r, lanes, blocks)
@@ -69,11 +72,11 @@ def optimize_loops(schedule: Schedule, kernel: Kernel) -> None:
             if 2 <= apart <= 4:
                 copy_small_outputs(schedule, kernel, r)
                 blocks = 1
-            if any(abs(a.step(r) or 0) >= LINE for a in kernel.accesses if r in a.ranges):
+            if any(abs(a.step(r) or 0) > NEAR for a in kernel.accesses if r in a.ranges):
                 blocks, is_far = 1, True
             vectorize_output(schedule, r, lanes, blocks, whole=1 if is_far else 2 if is_long else 4)
             if not kernel.reduces:
-                tile_for_cache(schedule, kernel, r)
+                tile_transposes(schedule, kernel, r, LINE if instructions <= SHORT_EXPRESSION else 4)
     unroll_small(schedule)
     block_long_sums(schedule, kernel)
     use_threads(schedule, kernel)
