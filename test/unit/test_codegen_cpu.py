@@ -77,6 +77,22 @@ def test_lanes_apart_are_read_up_to_an_end(size: int, step: int, device: str) ->
         assert "gather" not in source
 
 
+@pytest.mark.parametrize("device", ["PYTHON", "CPU"])
+@pytest.mark.parametrize("row", [20, 24, 100])
+def test_windows_over_several_rows_share_vectors(row: int, device: str) -> None:
+    # out[a, b, i] = x[row * a + b + 2 * i]: windows of two rows, which lie far apart, of two neighbours each.
+    a, b, i = loop(2, 0), loop(2, 1), loop(8, 2)
+    sink = store(param(0, 32), a * 16 + b * 8 + i, at(param(1, row + 18), a * row + b + i * 2), a, b, i)
+    steps = Opt(OptOps.VECTOR, 2, 8), Opt(OptOps.UPCAST, 0, 0), Opt(OptOps.UPCAST, 1, 0)
+    arrays = {0: np.zeros(32, np.float32), 1: np.arange(row + 18, dtype=np.float32)}
+    assert_follows_definition(kernel(sink, opts=steps), device, arrays, f"{row}")
+    if device == "CPU":
+        program = to_program(kernel(sink, opts=steps), Device[device].renderer)
+        source = next(u.arg for u in program.toposort() if u.op is Ops.SOURCE)
+        assert "= load float," not in source
+        assert source.count("load <8 x float>") <= 6
+
+
 def run_cpu(sink: UOp, arrays: dict[int, np.ndarray]) -> np.ndarray:
     """Run on the CPU; returns buffer 0."""
     return run_program(to_program(sink, Device["CPU"].renderer), "CPU", arrays)[0]

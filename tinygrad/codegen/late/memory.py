@@ -158,7 +158,9 @@ class Memory(Addresses):
         active = self._active(gate, n)
         low, high = self._window(u, scalars, n)
         span = high - low + 1
-        if span > 4 * n or n < 4 or not any(active):
+        # Under gates, what one copy may read says nothing about another one, so all of them lie in a few vectors.
+        reach = span if len(u.src) > 2 else max(places) - min(places) + 1
+        if reach > 4 * n or n < 4 or not any(active):
             return None
         open_gate = gate if gate is not None and values.const_lanes(gate) is None else None
         lane_gate = open_gate if open_gate in values.width else None

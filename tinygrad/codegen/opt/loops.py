@@ -148,7 +148,7 @@ def tile_transposes(schedule: Schedule, kernel: Kernel, lane: UOp, copies: int) 
     is_strided = any(a.step(lane) is not None for a in apart)
     for r in kernel.ranges:
         at = position(schedule, r, LOOPS)
-        if r is lane or at is None or not any(a.step(r) == 1 for a in apart):
+        if r is lane or at is None or not any(a.step(r) in (1, -1) for a in apart):
             continue
         size = schedule.axes[at].size
         if not isinstance(size, int) or size < 2:
