@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import DTypeError, error_text
+from tinygrad.helpers import disable_gc
 from tinygrad.live import live_tensors
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.uop import Ops
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 
+@disable_gc()  # see realizing.py
 def fill_gradients(root: Tensor, gradient: Tensor | None) -> None:
     """Differentiate ``root``; see ``Tensor.backward``."""
     if not dtypes.is_float(root.dtype):

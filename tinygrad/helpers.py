@@ -15,6 +15,7 @@ import functools
 import gc
 import itertools
 import operator
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -444,16 +445,34 @@ def suppress_finalizing(func: Callable[P, T]) -> Callable[P, T | None]:
     return run
 
 
-@contextlib.contextmanager
-def disable_gc() -> Iterator[None]:
+_switched_off: set[int] = set()  # the blocks that switched the collector off and will switch it on again
+
+
+class disable_gc(contextlib.ContextDecorator):  # noqa: N801  used like a function; a class, because that is quick
     """Keep the cyclic garbage collector off inside the block (or decorated function)."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
+
+    def __enter__(self) -> None:
+        if gc.isenabled():
+            gc.disable()
+            _switched_off.add(id(self))
+
+    def __exit__(self, *_: object) -> None:
+        if id(self) in _switched_off:
+            _switched_off.discard(id(self))
             gc.enable()
+
+    def _recreate_cm(self) -> disable_gc:
+        return disable_gc()  # every call of a decorated function is a block of its own
+
+
+def _enable_gc_in_child() -> None:
+    # The thread that would have switched it on again does not exist in a forked child.
+    if _switched_off:
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_enable_gc_in_child)
 
 
 def panic(exc: type[BaseException] | BaseException | None = None, *args: Any) -> NoReturn:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tinygrad.errors import error_text
 from tinygrad.families import has_relatives, relatives
 from tinygrad.forking import renew_in_child
+from tinygrad.helpers import disable_gc
 from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
 from tinygrad.mixin.random_state import random_state
 from tinygrad.pending import stale_readers
@@ -112,6 +113,7 @@ def schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
     return linear, var_vals
 
 
+@disable_gc()  # planning makes thousands of nodes and no cycles: looking for them would be an eighth of the time
 def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, dict[str, int], Becomes]:
     from tinygrad.schedule import create_linear_with_vars
 

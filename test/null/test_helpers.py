@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
+import os
 import re
 import sys
 
@@ -313,6 +314,28 @@ class TestControl:
     def test_disable_gc(self) -> None:
         assert gc.isenabled()
         with disable_gc():
+            assert not gc.isenabled()
+            with disable_gc():
+                assert not gc.isenabled()
+            assert not gc.isenabled()
+        assert gc.isenabled()
+
+    def test_disable_gc_of_a_function(self) -> None:
+        @disable_gc()
+        def depth(n: int) -> int:
+            assert not gc.isenabled()
+            return 1 + depth(n - 1) if n else 0
+
+        assert depth(3) == 3
+        assert gc.isenabled()
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_disable_gc_ends_in_a_forked_child(self) -> None:
+        with disable_gc():
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if gc.isenabled() else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             assert not gc.isenabled()
         assert gc.isenabled()
 

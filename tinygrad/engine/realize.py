@@ -21,7 +21,7 @@ from tinygrad.engine.capturing import before_data_access, capturing
 from tinygrad.engine.launch import CopyLaunch, KernelLaunch, Launch, get_runtime
 from tinygrad.engine.report import run_reported, wants_report
 from tinygrad.forking import renew_in_child
-from tinygrad.helpers import GlobalCounters, getenv
+from tinygrad.helpers import GlobalCounters, disable_gc, getenv
 from tinygrad.middleware import cache_token
 from tinygrad.renderer import Estimates
 from tinygrad.settings import BEAM, CAPTURING, DEBUG, PARALLEL, Context, in_current_context
@@ -106,6 +106,7 @@ def launches_of(linear: UOp) -> list[Launch]:
     return [table[key] for key in keys]
 
 
+@disable_gc()  # see realizing.py
 def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
     workers = min(PARALLEL.get(), len(keys))
     # What several kernels print must not be mixed, and no thread starts any more once the main one has ended.
