@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from bench.table import format_seconds, render
-from tinygrad import Tensor, TinyJit
+from tinygrad import Tensor, TinyJit, Variable
 from tinygrad.runtime.support.cpu_native import RECORD_WORDS, native
 from tinygrad.runtime.support.cpu_threads import pool_address
 from tinygrad.settings import Context
@@ -61,10 +62,14 @@ def rows() -> list[tuple[str, float]]:
     """Return (what, seconds) of everything but ``native_launch``, with the present number of threads."""
     a, b = (Tensor([1.0, 2.0, 3.0, 4.0]).realize() for _ in range(2))
     add = TinyJit(lambda x: (x + 1).realize())
+    length = Variable("n", 1, 64)
+    values = itertools.cycle([length.bind(n) for n in range(1, 65)])
+    scale = TinyJit(lambda x, n: (x * n).realize())
     short, long = _best(chain(20, 4), 200), _best(chain(120, 4), 200)
     return [
         ("one more 4x4 matmul in a jitted function", (long - short) / 100),
         ("jitted x + 1 of 4 floats", _best(lambda: add(a), 500)),
+        ("jitted x * n of 4 floats, n another value each time", _best(lambda: scale(a, next(values)), 500)),
         ("(a + b).realize() of 4 floats", _best(lambda: (a + b).realize(), 200)),
         ("a + b of 4 floats, not computed", _best(lambda: a + b, 500)),
     ]

@@ -7,9 +7,11 @@ import gc
 import numpy as np
 import pytest
 
-from tinygrad import Tensor, TinyJit
+from tinygrad import Tensor, TinyJit, Variable
 from tinygrad.engine.jit import JitError
+from tinygrad.errors import ShapeError
 from tinygrad.helpers import Context, GlobalCounters
+from tinygrad.uop.ops import UOp
 
 
 def warm(function: TinyJit, *args: Tensor) -> TinyJit:
@@ -181,6 +183,68 @@ def test_arguments_in_containers_keywords_and_values(x: Tensor) -> None:
             again = f(n, [y, x], scale={"by": by}, offset=offset)
             assert again.tolist() == (y * n + x * 2 + offset).tolist()
     assert all(entry.captured._repeat is not None for entry in f._entries.values())
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_values_of_variables(nested: bool, x: Tensor) -> None:
+    n, m = Variable("n", 1, 100), Variable("m", 0, 9)
+
+    def linear(t: Tensor, a: UOp | list[UOp], b: UOp) -> Tensor:
+        return (t * (a[0] if isinstance(a, list) else a) + b).realize()
+
+    f = TinyJit(linear)
+    for i in range(1, 12):
+        a, b = n.bind(i), m.bind(i % 3)
+        assert f(x, [a] if nested else a, b).tolist() == [[i + i % 3, 2 * i + i % 3], [3 * i + i % 3, 4 * i + i % 3]]
+    assert f.captured is not None
+    assert f.captured._repeat is not None
+    assert len(f._entries) == 1
+
+
+def test_a_variable_that_bounds_loops_and_slices() -> None:
+    data = np.arange(4096, dtype=np.float32)
+    cache, n = Tensor(data).realize(), Variable("n", 0, 8192)
+
+    def doubled_sum(t: Tensor, length: UOp) -> Tensor:
+        return (cache[:length] * t).sum().realize()
+
+    f, two = TinyJit(doubled_sum), Tensor([2.0]).realize()
+    for length in (4, 5, 4096, 1, 0, 3000, 4095, 2, 4096):
+        assert f(two, n.bind(length)).item() == 2 * data[:length].sum(dtype=np.float64)
+    assert f.captured is not None
+    assert f.captured._repeat is not None
+    for _ in range(2):
+        with pytest.raises(ShapeError, match="0 to 4097 of 4096 for n=4097"):
+            f(two, n.bind(4097))
+        assert f(two, n.bind(3)).item() == 6.0
+
+
+def test_a_variable_says_where_state_is_written() -> None:
+    cache, start = Tensor.zeros(8).contiguous().realize(), Variable("start", 0, 7)
+
+    def put(t: Tensor, at: UOp) -> Tensor:
+        cache[at : at + 1].assign(t).realize()
+        return cache.sum().realize()
+
+    f, expected = TinyJit(put), np.zeros(8, dtype=np.float32)
+    for i in (0, 1, 2, 3, 7, 5, 4, 6, 0, 3):
+        expected[i] = i + 1
+        assert f(Tensor([i + 1.0]).realize(), start.bind(i)).item() == expected.sum()
+        assert cache.tolist() == expected.tolist()
+
+
+def test_unusual_variables_after_usual_ones(x: Tensor) -> None:
+    n, m = Variable("n", 1, 10), Variable("m", 1, 10)
+    f = TinyJit(lambda t, a, b: (t * a + b).realize())
+    for i in range(1, 6):
+        f(x, n.bind(i), n.bind(i))
+    for _ in range(4):
+        with pytest.raises(JitError, match="bind mismatch on n"):
+            f(x, n.bind(1), n.bind(2))
+        assert f(x, n.bind(1), m.bind(3)).tolist() == [[4.0, 5.0], [6.0, 7.0]]  # a capture of its own
+        assert f(x, 2, n.bind(3)).tolist() == [[5.0, 7.0], [9.0, 11.0]]
+        assert f(x, n.bind(4), n.bind(4)).tolist() == [[8.0, 12.0], [16.0, 20.0]]
+    assert len(f._entries) == 3
 
 
 def test_nothing_is_returned(x: Tensor) -> None:

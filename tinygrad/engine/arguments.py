@@ -14,11 +14,12 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tinygrad.dtype import DType
+from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import ById, prod
 from tinygrad.live import is_view_node
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import UOp, sint, sym_infer
 from tinygrad.uop.sharding import storages_of
 
 Name = int | str
@@ -241,6 +242,16 @@ def same_value(given: Any, before: Any) -> bool:
     return bool(given is before or _key_of(given) == _key_of(before))
 
 
+def check_slices(slices: Sequence[tuple[sint, sint, sint]], var_vals: Mapping[str, int]) -> None:
+    """Raise ShapeError if a slice (start, end, size) of a captured function is impossible for these values."""
+    for start, end, size in slices:
+        first, last, most = (sym_infer(x, var_vals) for x in (start, end, size))
+        if not 0 <= first <= last <= most:
+            values = ", ".join(f"{name}={value}" for name, value in sorted(var_vals.items()))
+            fault = f"a slice of the captured function is {first} to {last} of {most} for {values}"
+            raise ShapeError(error_text("TinyJit", fault, rule="0 <= start <= end <= size"))
+
+
 def map_structure(value: Any, leaf: Callable[[Any], Any]) -> Any:
     """Return nested lists, tuples and dicts with ``leaf`` applied to everything else."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -253,5 +264,6 @@ def map_structure(value: Any, leaf: Callable[[Any], Any]) -> Any:
 
 
 __all__ = [
-    "Arguments", "InputInfo", "JitError", "Name", "is_plain_value", "label", "leaves", "map_structure", "same_value",
+    "Arguments", "InputInfo", "JitError", "Name", "check_slices", "is_plain_value", "label", "leaves", "map_structure",
+    "same_value",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from tinygrad.device import Buffer, Device
 from tinygrad.engine.launch import KernelLaunch
 from tinygrad.engine.realize import call_buffers, launches_of
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp, buffers
+from tinygrad.uop.ops import UOp, buffers, sym_infer
 
 
 class GraphException(Exception):  # noqa: N818  name of the interface
@@ -86,8 +86,10 @@ class NativeGraph(GraphRunner):
         super().__init__(linear, input_uops)
         # Where a call's argument stands in the pointer list of its program: a program need not use all arguments.
         self.memory: dict[int, Any] = {}
-        self.dynamic: list[tuple[int, KernelLaunch]] = []
         self._values: Mapping[str, int] | None = None
+        # Where the value of each Variable stands, and the iterations that depend on Variables.
+        self._value_places: dict[str, list[tuple[int, int]]] = {}
+        self._iterations: list[tuple[int, UOp]] = []
         calls = []
         for i, (call, launch) in enumerate(zip(linear.src, self.launches, strict=True)):
             arguments = call_buffers(call, input_uops)
@@ -96,7 +98,13 @@ class NativeGraph(GraphRunner):
             if launch.is_static:
                 iterations = launch.sizes[0][0]
             else:
-                self.dynamic.append((i, launch))
+                for position, variable in enumerate(launch.info.vars):
+                    self._value_places.setdefault(variable.expr, []).append((i, position))
+                size = launch.sizes[0][0]
+                if isinstance(size, UOp):
+                    self._iterations.append((i, size))
+                else:
+                    iterations = size
             calls.append((launch.run, opaque, vals, iterations))
         for slot, places in self.places.items():
             positions = [
@@ -122,8 +130,7 @@ class NativeGraph(GraphRunner):
             memory = buffer._buf if buffer._buf is not None else buffer.ensure_allocated()._buf
             if self.memory.get(slot) is not memory:
                 self.set_memory(slot, memory)
-        if self.dynamic and self._values != var_vals:
-            self._set_values(dict(var_vals))
+        self.set_values(var_vals)
         self.batch.run()
         return time.perf_counter() - start if wait else None
 
@@ -134,12 +141,25 @@ class NativeGraph(GraphRunner):
         self.batch.set_buffers(self.places[slot], memory)
         self.memory[slot] = memory
 
-    def _set_values(self, var_vals: dict[str, int]) -> None:
-        for i, launch in self.dynamic:
-            for position, value in enumerate(launch.info.vals(var_vals)):
-                self.batch.set_value(i, position, value)
-            self.batch.set_iterations(i, launch.info.launch_dims(var_vals)[0][0])
-        self._values = var_vals
+    def set_values(self, var_vals: Mapping[str, int]) -> None:
+        """Give the Variables these values in the runs to come.
+
+        Raises:
+            RuntimeError: A Variable of a kernel has no value.
+        """
+        if self._values == var_vals or not (self._value_places or self._iterations):
+            return
+        self._values = None  # an exception below leaves values that the next run sets again
+        if not self._value_places.keys() <= var_vals.keys():
+            for launch in self.launches:
+                launch.info.vals(dict(var_vals))
+        for name, places in self._value_places.items():
+            for call, position in places:
+                self.batch.set_value(call, position, var_vals[name])
+        sizes = {size: sym_infer(size, var_vals) for _, size in self._iterations}
+        for call, size in self._iterations:
+            self.batch.set_iterations(call, sizes[size])
+        self._values = dict(var_vals)
 
 
 def _opaque(launch: KernelLaunch, arguments: Sequence[Buffer], slot: int) -> Any:

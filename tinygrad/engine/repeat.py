@@ -4,8 +4,9 @@ In:   a replay that has just run, and the arguments of the next call.
 Out:  ``Repeat``: runs the launches again and returns new tensors; ``NOT_REPEATED`` where the call needs more than this.
 Why:  a network of tiny kernels runs for a few microseconds; looking at every argument and making storage for every
       result in Python takes longer. Arguments that are the same nodes as before need no look at all, other plain
-      tensors a short one; launch lists point at the right memory already; and a result that nobody has kept gives its
-      storage to the next. Whatever is unusual, errors included, is left to the long way (engine/replay.py).
+      tensors a short one; launch lists point at the right memory already, and get the values of Variables; a result
+      that nobody has kept gives its storage to the next. Whatever is unusual, errors included, is left to the long way
+      (engine/replay.py).
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tinygrad.engine.arguments import Arguments, InputInfo, is_plain_value, leaves, map_structure, same_value
+from tinygrad.engine.arguments import (
+    Arguments,
+    InputInfo,
+    check_slices,
+    is_plain_value,
+    leaves,
+    map_structure,
+    same_value,
+)
 from tinygrad.engine.report import wants_report
 from tinygrad.engine.results import INPUT, Leaf, ResultStorage, Slot
 from tinygrad.helpers import GlobalCounters
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp, buffers
+from tinygrad.uop.ops import UOp, buffers, sint
 
 if TYPE_CHECKING:
     from tinygrad.device import Buffer
@@ -126,20 +135,28 @@ class Repeat:
         results: Storage that a call makes.
         structure: What a call returns.
         written: Storages (ids of Buffers) that the launches write as their state.
+        var_vals: Values of Variables in the captured call.
+        slices: (start, end, size) of slices of the function, to be checked for every call.
     """
 
     __slots__ = (
-        "_constants", "_graph", "_inputs", "_is_flat", "_kept", "_names", "_result_slots", "_results", "_returned",
-        "_shown_leaves", "_written",
+        "_checked", "_constants", "_graph", "_inputs", "_is_flat", "_kept", "_names", "_positions", "_result_slots",
+        "_results", "_returned", "_shown_leaves", "_slices", "_var_vals", "_variables", "_written",
     )  # fmt: skip
 
     def __init__(
         self, graph: NativeGraph, arguments: Arguments, slots: Sequence[Slot], results: Sequence[ResultStorage],
-        structure: Any, written: set[int],
+        structure: Any, written: set[int], var_vals: Mapping[str, int], slices: Sequence[tuple[sint, sint, sint]],
     ) -> None:  # fmt: skip
         self._graph, self._results, self._written = graph, results, written
-        self._names, self._constants = arguments.all_names, arguments.constants
-        self._is_flat = not self._constants and all(isinstance(name, int) for name in self._names)
+        self._var_vals, self._slices = var_vals, slices
+        self._checked: Mapping[str, int] | None = None  # the values that were last found to be possible
+        self._names = arguments.all_names
+        self._is_flat = self._names == list(range(len(self._names)))
+        self._variables = [(at, value.src[0], value.expr) for at, value in arguments.constants if _is_bound(value)]
+        self._constants = [(at, value) for at, value in arguments.constants if not _is_bound(value)]
+        others = {at for at, _ in arguments.constants}
+        self._positions = [at for at in range(len(self._names)) if at not in others]
         of_input: list[list[int]] = [[] for _ in arguments.infos]
         self._result_slots: list[tuple[int, Slot]] = []
         for number, slot in enumerate(slots):
@@ -158,31 +175,38 @@ class Repeat:
     def is_simple(arguments: Arguments, slots: Sequence[Slot], structure: Any) -> bool:
         """Whether calls with such arguments can be repeated.
 
-        They have no Variables, inputs on one device each and as wholes, and values that compare.
+        They have inputs on one device each and as wholes, whose sizes are known, and values that compare.
         """
         leaves: list[Leaf] = []
         map_structure(structure, lambda leaf: leaves.append(leaf) if isinstance(leaf, Leaf) else None)
         return (
-            not arguments.var_vals
-            and len(arguments.nodes) == len(arguments.storages)
+            len(arguments.nodes) == len(arguments.storages)
             and not any(info.variables for info in arguments.infos)
-            and all(is_plain_value(value) for _, value in arguments.constants)
+            and all(is_plain_value(value) or _is_bound(value) for _, value in arguments.constants)
             and all(slot.whole for slot in slots if slot.kind == INPUT)
             and not any(leaf.is_symbolic for leaf in leaves)
         )
 
-    def _tensors(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:
-        """Return the inputs if everything else among the arguments is as it was, else None."""
+    def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:
+        """Return everything among the arguments that is no container; None if it stands elsewhere than it did."""
         if self._is_flat and not kwargs:
-            return args if len(args) == len(self._inputs) else None
+            return args if len(args) == len(self._names) else None
         found = list(leaves(args, kwargs))
-        if [name for name, _ in found] != self._names:
-            return None
-        for at, value in self._constants:
-            if not same_value(found[at][1], value):
+        return [value for _, value in found] if [name for name, _ in found] == self._names else None
+
+    def _values(self, given: Sequence[Any]) -> Mapping[str, int] | None:
+        """Return the values of all Variables; None if an argument is not the Variable that it was, or two disagree."""
+        if not self._variables:
+            return self._var_vals
+        found: dict[str, int] = {}
+        for at, variable, name in self._variables:
+            bound = given[at]
+            if not _is_bound(bound) or bound.src[0] is not variable:
                 return None
-        constant = {at for at, _ in self._constants}
-        return [value for at, (_, value) in enumerate(found) if at not in constant]
+            value = bound.unbind()[1]
+            if found.setdefault(name, value) != value:
+                return None
+        return {**self._var_vals, **found}
 
     def _point_at(self, tensors: Sequence[Any]) -> bool:
         """Note the inputs if they are as they have to be."""
@@ -203,10 +227,20 @@ class Repeat:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the launches on the arguments and return the results as new tensors, or NOT_REPEATED."""
-        tensors = self._tensors(args, kwargs)
-        if tensors is None or wants_report() or not self._point_at(tensors):
+        given = self._leaves(args, kwargs)
+        if given is None or wants_report():
             return NOT_REPEATED
+        if not all(same_value(given[at], value) for at, value in self._constants):
+            return NOT_REPEATED
+        values = self._values(given)
+        tensors = [given[at] for at in self._positions]
+        if values is None or not self._point_at(tensors):
+            return NOT_REPEATED
+        if values != self._checked:
+            check_slices(self._slices, values)
+            self._checked = values
         graph = self._graph
+        graph.set_values(values)
         for expected in self._inputs:
             for slot in expected.slots:
                 if graph.memory.get(slot) is not expected.memory:
@@ -272,6 +306,11 @@ class Repeat:
         number = len(self._shown_leaves)
         self._shown_leaves.append(leaf)
         return lambda tensors, shown: _tensor(shown[number], is_param)
+
+
+def _is_bound(value: Any) -> bool:
+    """Whether an argument is a Variable with a value."""
+    return isinstance(value, UOp) and value.is_bound_var
 
 
 def _tensor(node: UOp, is_param: bool) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
-from tinygrad.engine.arguments import Arguments, InputInfo, JitError, Name, map_structure
+from tinygrad.engine.arguments import Arguments, InputInfo, JitError, Name, check_slices, map_structure
 from tinygrad.engine.graph import GraphException, GraphRunner, NativeGraph, graph_class
 from tinygrad.engine.graph_events import graph_event
 from tinygrad.engine.launch import Launch
@@ -23,14 +23,13 @@ from tinygrad.engine.realize import call_buffers, get_call_outs_ins, launches_of
 from tinygrad.engine.repeat import NOT_REPEATED, Repeat
 from tinygrad.engine.report import run_reported, wants_report
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
-from tinygrad.errors import ShapeError, error_text
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
 from tinygrad.profiling import ProfileRangeEvent, cpu_events
 from tinygrad.settings import DEBUG, GRAPH
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp, buffers, sint, sym_infer
+from tinygrad.uop.ops import UOp, buffers, sint
 
 
 @dataclass
@@ -97,14 +96,6 @@ class CapturedJit:
                     "recapture=True)"
                 )
 
-    def _check_slices(self, var_vals: Mapping[str, int]) -> None:
-        for start, end, size in self.slices:
-            first, last, most = (sym_infer(x, var_vals) for x in (start, end, size))
-            if not 0 <= first <= last <= most:
-                values = ", ".join(f"{name}={value}" for name, value in sorted(var_vals.items()))
-                fault = f"a slice of the captured function is {first} to {last} of {most} for {values}"
-                raise ShapeError(error_text("TinyJit", fault, rule="0 <= start <= end <= size"))
-
     def again(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Replay if a call before was like this one (see engine/repeat.py); else NOT_REPEATED."""
         with self._lock:
@@ -116,8 +107,7 @@ class CapturedJit:
         self.check(arguments)
         with self._lock:
             var_vals = {**self.var_vals, **arguments.var_vals} if arguments.var_vals else self.var_vals
-            if self.slices:
-                self._check_slices(var_vals)
+            check_slices(self.slices, var_vals)
             inputs = self._without_aliases(arguments.nodes)
             results = [UOp.new_buffer(r.device, r.size, r.dtype) for r in self.results]
             stands_for = {INPUT: inputs, RESULT: results}
@@ -130,12 +120,14 @@ class CapturedJit:
         """Return how to repeat calls with such arguments; None if they are not simple enough."""
         steps = self._steps or []
         graph = steps[0].graph if len(steps) == 1 else None
-        if not isinstance(graph, NativeGraph) or graph.dynamic or self.slices:
+        if not isinstance(graph, NativeGraph):
             return None
         if not Repeat.is_simple(arguments, self.slots, self.structure):
             return None
         assert self._written is not None
-        return Repeat(graph, arguments, self.slots, self.results, self.structure, self._written)
+        return Repeat(
+            graph, arguments, self.slots, self.results, self.structure, self._written, self.var_vals, self.slices
+        )
 
     def _without_aliases(self, nodes: Sequence[UOp]) -> Sequence[UOp]:
         """Return the inputs, with copies of those that lie in storage that a replay writes."""
