@@ -6,11 +6,13 @@ Out:  the value that was stored, or None. A cache may forget: a file that cannot
 Why:  schedules and compiled kernels of one run serve all later ones.
 
 bytes are stored as they are. Other values are pickled, and loaded with an unpickler that knows only plain containers
-and types of this package, so that a manipulated row cannot call anything else.
+and types of this package, so that a manipulated row cannot call anything else. Every row begins with a checksum: one
+whose bytes have changed since (machine code that would run, a shape that would be believed) is a miss too.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
 import os
@@ -18,7 +20,8 @@ import pickle
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
@@ -34,6 +37,7 @@ __all__ = [
     "diskcache",
     "diskcache_clear",
     "diskcache_get",
+    "diskcache_get_many",
     "diskcache_put",
 ]
 
@@ -42,14 +46,17 @@ R = TypeVar("R")
 Key: TypeAlias = str | int | Mapping[str, Any]
 
 # Part of every table's name: a new number forgets what older versions stored.
-VERSION: Final = 1
+VERSION: Final = 2
 CACHEDB: str = getenv("CACHEDB", "") or str(cache_home() / "cache.db")
 MAX_BYTES: int = getenv("CACHEDB_MAX_BYTES", 1 << 30)
 
 _BUSY_SECONDS: Final = 10.0
 # The size is looked at again after this many bytes were stored by this process.
 _CHECK_EVERY: Final = 16 << 20
+_LEAST_BYTES: Final = 1 << 18  # free on the disk: 32 KiB for the file that processes share, some pages, a log
 _RAW, _PICKLED = b"B", b"P"
+_CHECKSUM_BYTES: Final = 4
+_MOST_KEYS: Final = 500  # of one query; sqlite may have been built with a limit of 999
 _SQLITE_CORRUPT, _SQLITE_NOTADB = 11, 26
 
 
@@ -108,6 +115,7 @@ def _open(path: str) -> sqlite3.Connection:
     import sqlite3
 
     Path(path).parent.mkdir(parents=True, exist_ok=True)
+    _require_space(path)
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -122,6 +130,14 @@ def _open(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _require_space(path: str) -> None:
+    """Raise OSError on a full disk: sqlite would try for ten seconds to make the file that processes share."""
+    if hasattr(os, "statvfs") and not Path(path + "-shm").exists():
+        disk = os.statvfs(Path(path).parent)
+        if disk.f_bavail * disk.f_frsize < _LEAST_BYTES:
+            raise OSError(errno.ENOSPC, "no space left for the cache", path)
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
@@ -196,6 +212,26 @@ def diskcache_get(table: str, key: Key) -> Any:
     return None if row is None else _decode(row[0])
 
 
+def diskcache_get_many(table: str, keys: Iterable[str]) -> dict[str, Any]:
+    """Return the values of all ``keys`` that are stored; one query takes a tenth of the time of one for each key."""
+    wanted = list(dict.fromkeys(keys))
+    if CACHELEVEL.get() < 1:
+        return {}
+    name = _table_name(table)
+
+    def read(connection: sqlite3.Connection) -> list[tuple[str, Any]]:
+        rows: list[tuple[str, Any]] = []
+        for first in range(0, len(wanted), _MOST_KEYS):
+            some = wanted[first : first + _MOST_KEYS]
+            holes = ", ".join("?" * len(some))
+            rows += connection.execute(f'SELECT key, val FROM "{name}" WHERE key IN ({holes})', some).fetchall()
+        return rows
+
+    none: list[tuple[str, Any]] = []
+    decoded = [(key, _decode(blob)) for key, blob in _attempt(read, none)]
+    return {key: value for key, value in decoded if value is not None}
+
+
 def diskcache_put(table: str, key: Key, val: Any, prepickled: bool = False) -> Any:
     """Store ``val`` under ``key`` and return it.
 
@@ -210,7 +246,7 @@ def diskcache_put(table: str, key: Key, val: Any, prepickled: bool = False) -> A
     import sqlite3
 
     name, columns = _table_name(table), _columns(key)
-    blob = _PICKLED + val if prepickled else _encode(val)
+    blob = _sealed(_PICKLED + val) if prepickled else _encode(val)
     names = ", ".join(f'"{column}"' for column in columns)
     create = f'CREATE TABLE IF NOT EXISTS "{name}" ({names}, val BLOB, stamp INTEGER, PRIMARY KEY ({names}))'
     insert = f'REPLACE INTO "{name}" ({names}, val, stamp) VALUES ({"?, " * len(columns)}?, ?)'
@@ -291,17 +327,25 @@ def _shrink(connection: sqlite3.Connection) -> None:
 # ---- values --------------------------------------------------------------------------------------------------------
 
 
+def _sealed(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little") + content
+
+
 def _encode(val: Any) -> bytes:
-    return _RAW + val if type(val) is bytes else _PICKLED + pickle.dumps(val, protocol=5)
+    return _sealed(_RAW + val if type(val) is bytes else _PICKLED + pickle.dumps(val, protocol=5))
 
 
 def _decode(blob: Any) -> Any:
     if not isinstance(blob, bytes):
         return None
-    if blob[:1] == _RAW:
-        return blob[1:]
+    content = memoryview(blob)[_CHECKSUM_BYTES:]
+    if zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little") != blob[:_CHECKSUM_BYTES]:
+        return None
+    kind = content[:1]
+    if kind == _RAW:
+        return bytes(content[1:])
     try:
-        return _PlainUnpickler(io.BytesIO(memoryview(blob)[1:])).load() if blob[:1] == _PICKLED else None
+        return _PlainUnpickler(io.BytesIO(content[1:])).load() if kind == _PICKLED else None
     except Exception:  # noqa: BLE001  a damaged row, or one of an older layout, may fail in any way: it is a miss
         return None
 

@@ -15,7 +15,15 @@ from pathlib import Path
 import pytest
 
 from tinygrad import diskcache as cache
-from tinygrad.diskcache import VERSION, db_connection, diskcache, diskcache_clear, diskcache_get, diskcache_put
+from tinygrad.diskcache import (
+    VERSION,
+    db_connection,
+    diskcache,
+    diskcache_clear,
+    diskcache_get,
+    diskcache_get_many,
+    diskcache_put,
+)
 from tinygrad.dtype import ConstFloat, Invalid, dtypes
 from tinygrad.helpers import Context, Target
 
@@ -61,6 +69,17 @@ class TestValues:
     def test_prepickled(self) -> None:
         diskcache_put("values", "key", pickle.dumps([1, 2]), prepickled=True)
         assert diskcache_get("values", "key") == [1, 2]
+
+    def test_many_at_once(self) -> None:
+        assert diskcache_get_many("values", ["a", "b"]) == {}
+        for i in range(1200):
+            diskcache_put("values", f"key {i}", i.to_bytes(2, "big") if i % 2 else [i])
+        wanted = [f"key {i}" for i in range(-5, 1205)]
+        found = diskcache_get_many("values", wanted + wanted[:7])
+        assert found == {f"key {i}": i.to_bytes(2, "big") if i % 2 else [i] for i in range(1200)}
+        assert diskcache_get_many("values", []) == {}
+        with Context(CACHELEVEL=0):
+            assert diskcache_get_many("values", wanted) == {}
 
     def test_function(self) -> None:
         calls = []
@@ -114,10 +133,24 @@ class TestDamage:
     )  # fmt: skip
     def test_damaged_or_foreign_rows_are_misses(self, blob: object) -> None:
         diskcache_put("values", "key", [1])
-        assert db_connection().execute(f"UPDATE values_{VERSION} SET val = ?", (blob,)).rowcount == 1
-        assert diskcache_get("values", "key") is None
+        # With a checksum that fits too: whoever manipulates a row can write that as well.
+        for written in (blob, cache._sealed(blob)) if isinstance(blob, bytes) else (blob,):
+            assert db_connection().execute(f"UPDATE values_{VERSION} SET val = ?", (written,)).rowcount == 1
+            assert diskcache_get("values", "key") is None
+            assert diskcache_get_many("values", ["key"]) == {}
         diskcache_put("values", "key", [2])
         assert diskcache_get("values", "key") == [2]
+
+    @pytest.mark.parametrize("value", [bytes(range(40)), [1, 2.5, "text", None], ""])
+    def test_a_changed_or_shorter_row_is_a_miss(self, value: object) -> None:
+        diskcache_put("values", "key", value)
+        (blob,) = db_connection().execute(f"SELECT val FROM values_{VERSION}").fetchone()
+        flipped = [blob[:i] + bytes([blob[i] ^ 1 << i % 8]) + blob[i + 1 :] for i in range(len(blob))]
+        for damaged in (*flipped, *(blob[:n] for n in range(len(blob))), blob + b"\0"):
+            db_connection().execute(f"UPDATE values_{VERSION} SET val = ?", (damaged,))
+            assert diskcache_get("values", "key") is None
+        db_connection().execute(f"UPDATE values_{VERSION} SET val = ?", (blob,))
+        assert diskcache_get("values", "key") == value
 
     def test_a_file_that_is_no_database_is_replaced(self, database: Path) -> None:
         database.parent.mkdir()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from tinygrad.codegen.kernel_record import record_kernel
 from tinygrad.codegen.late.linearizer import linearize
 from tinygrad.codegen.late.lower import Lowering
 from tinygrad.codegen.opt.policy import is_written_by_hand, optimize_kernel
-from tinygrad.codegen.program_cache import load_program, save_program
+from tinygrad.codegen.program_cache import load_program, load_programs, save_program
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.dtype import dtypes
 from tinygrad.forking import renew_in_child
@@ -206,12 +206,9 @@ def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
     Lowering holds the interpreter lock and a compiler does not: one thread that lowers kernel after kernel while
     others compile them waits less than several that do both.
     """
-    from tinygrad.middleware import cache_token
-
     if ast.op is Ops.PROGRAM:
         return _complete(ast, renderer)
-    switches = (*(v.value for v in (NOOPT, BEAM, TRANSCENDENTAL, EMULATED_DTYPES)), renderer.threads)
-    key = (ast, type(renderer), str(renderer.target), cache_token(), switches)
+    key, switches = _program_key(ast, renderer)
     kept = to_program_cache.get(key)
     if kept is not None:
         return lambda: kept
@@ -230,8 +227,35 @@ def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
     return finish
 
 
+def _program_key(ast: UOp, renderer: Renderer) -> tuple[Any, tuple[Any, ...]]:
+    """Return under which key this process keeps the program of a kernel, and the switches that its code depends on."""
+    from tinygrad.middleware import cache_token
+
+    switches = (*(v.value for v in (NOOPT, BEAM, TRANSCENDENTAL, EMULATED_DTYPES)), renderer.threads)
+    return (ast, type(renderer), str(renderer.target), cache_token(), switches), switches
+
+
+def fetch_programs(asts: Sequence[UOp], renderer: Renderer) -> int:
+    """Take the programs of kernels that will be started from the disk cache, all in one go.
+
+    Returns:
+        How many of them this process has now.
+    """
+    keys = {ast: _program_key(ast, renderer) for ast in asts}
+    missing = [ast for ast, (key, _) in keys.items() if key not in to_program_cache]
+    if not missing:
+        return len(keys)
+    loaded = load_programs(missing, renderer, keys[missing[0]][1])
+    for ast, program in loaded.items():
+        record_kernel(ast, program, renderer)
+        with _lock:
+            to_program_cache.setdefault(keys[ast][0], program)
+    return len(keys) - len(missing) + len(loaded)
+
+
 __all__ = [
     "do_to_program",
+    "fetch_programs",
     "full_rewrite_to_sink",
     "linearize",
     "start_program",

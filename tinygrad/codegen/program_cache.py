@@ -7,11 +7,12 @@ Why:  lowering is most of the time of a first step; a second run of the same pro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes
 from tinygrad.fingerprint import source_fingerprint
-from tinygrad.helpers import CACHELEVEL, CCACHE, DEBUG, diskcache_get, diskcache_put
+from tinygrad.helpers import CACHELEVEL, CCACHE, DEBUG, diskcache_get, diskcache_get_many, diskcache_put
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -39,9 +40,20 @@ def load_program(ast: UOp, renderer: Renderer, switches: tuple[Any, ...]) -> UOp
     if not _usable(renderer):
         return None
     found = diskcache_get(TABLE, _disk_key(ast, renderer, switches))
-    if found is None:
-        return None
-    info, applied, source, binary = found
+    return None if found is None else _program(ast, found)
+
+
+def load_programs(asts: Iterable[UOp], renderer: Renderer, switches: tuple[Any, ...]) -> dict[UOp, UOp]:
+    """Return those programs that were kept on disk, by their kernels."""
+    if not _usable(renderer):
+        return {}
+    keys = {ast: _disk_key(ast, renderer, switches) for ast in asts}
+    found = diskcache_get_many(TABLE, keys.values())
+    return {ast: _program(ast, found[key]) for ast, key in keys.items() if key in found}
+
+
+def _program(ast: UOp, row: tuple[Any, ...]) -> UOp:
+    info, applied, source, binary = row
     src = (
         ast.replace(arg=applied),
         UOp(Ops.LINEAR, dtypes.void),

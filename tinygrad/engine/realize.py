@@ -106,9 +106,22 @@ def launches_of(linear: UOp) -> list[Launch]:
     return [table[key] for key in keys]
 
 
+def _fetched(keys: Sequence[tuple[UOp, str]]) -> int:
+    """Take what is in the disk cache, all in one go; returns of how many launches nothing is left to compile."""
+    from tinygrad.codegen import fetch_programs
+
+    if len(keys) == 1:
+        return 0  # starting it looks there anyway
+    kernels: dict[str, list[UOp]] = {}
+    for body, device in keys:
+        if body.op is Ops.SINK:
+            kernels.setdefault(device, []).append(body)
+    return sum(fetch_programs(bodies, Device[device].renderer) for device, bodies in kernels.items())
+
+
 @disable_gc()  # see realizing.py
 def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
-    workers = min(PARALLEL.get(), len(keys))
+    workers = min(PARALLEL.get(), len(keys) - _fetched(keys))
     # What several kernels print must not be mixed, and no thread starts any more once the main one has ended.
     if workers < 2 or DEBUG.get() >= 3 or not threading.main_thread().is_alive():
         return [start_launch(*key)() for key in keys]

@@ -115,6 +115,7 @@ def save_plan(sink: UOp, switches: tuple[int, ...], plan: Plan) -> None:
         plan.arenas,
         plan.written,
         [c.metadata for c in plan.calls],
+        [c.body.key for c in plan.calls],
     )
     # A tagged storage refers to the one below it by node: written as one graph, all of them stay the same nodes.
     diskcache_put("schedule", _key(sink, switches), (shape, save_graph(UOp(Ops.SINK, dtypes.void, tuple(nodes)))))
@@ -129,13 +130,15 @@ def load_plan(sink: UOp, switches: tuple[int, ...]) -> Plan | None:
     found = diskcache_get("schedule", _key(sink, switches))
     if found is None:
         return None
-    (n_storages, arg_counts, has_result, places, arenas, written, metadata), records = found
+    (n_storages, arg_counts, has_result, places, arenas, written, metadata, keys), records = found
     nodes = iter(_unpickle_graph(records).src)
     storages = tuple(next(nodes) for _ in range(n_storages))
     calls = tuple(
         PlannedCall(next(nodes), tuple(next(nodes) for _ in range(n)), metadata=names)
         for n, names in zip(arg_counts, metadata, strict=True)
     )
+    for call, key in zip(calls, keys, strict=True):
+        call.body._key = key  # under which its program is kept: to work it out again takes longer than to load it
     results = tuple(next(nodes) if has else None for has in has_result)
     placed = {s: place for s, place in zip(storages, places, strict=True) if place is not None}
     return Plan(calls, storages, results, placed, arenas, written)
