@@ -116,7 +116,8 @@ def _fetched(keys: Sequence[tuple[UOp, str]]) -> int:
     for body, device in keys:
         if body.op is Ops.SINK:
             kernels.setdefault(device, []).append(body)
-    return sum(fetch_programs(bodies, Device[device].renderer) for device, bodies in kernels.items())
+    copies = sum(body.op is Ops.COPY for body, _ in keys)
+    return copies + sum(fetch_programs(bodies, Device[device].renderer) for device, bodies in kernels.items())
 
 
 @disable_gc()  # see realizing.py
