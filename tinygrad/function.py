@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from tinygrad.boundary import explain_methods
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import DType, dtypes
 from tinygrad.errors import error_text, shown
-from tinygrad.helpers import Context
+from tinygrad.helpers import Context, slots_of
 from tinygrad.mixin.random_state import is_random_state
 from tinygrad.repointing import guarded_writes
 from tinygrad.tensor import Tensor, all_tensors
@@ -64,6 +64,9 @@ pm_ctx = PatternMatcher([
 ])
 
 
+_LEAVES = (int, float, str, bytes, type(None), DType)
+
+
 def tensors_in(root: Any) -> list[Tensor | UOp]:
     """Return the tensors and nodes inside of nested lists, tuples, dicts and objects, each once, in order."""
     found: list[Tensor | UOp] = []
@@ -80,8 +83,10 @@ def tensors_in(root: Any) -> list[Tensor | UOp]:
             stack.extend(reversed(item))
         elif isinstance(item, dict):
             stack.extend(reversed(list(item.values())))
-        elif hasattr(item, "__dict__") and not isinstance(item, type) and not callable(getattr(item, "mro", None)):
-            stack.extend(reversed(list(vars(item).values())))
+        elif not isinstance(item, (type, *_LEAVES)):
+            stack.extend(reversed(list(getattr(item, "__dict__", {}).values())))
+            if not type(item).__module__.startswith("tinygrad."):  # a TinyJit, say, holds graphs of its own
+                stack.extend(reversed([getattr(item, name) for name in slots_of(type(item)) if hasattr(item, name)]))
     return found
 
 

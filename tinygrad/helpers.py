@@ -152,6 +152,17 @@ def merge_dicts(ds: Iterable[Mapping[K, V]]) -> dict[K, V]:
     return merged
 
 
+def slots_of(kind: type) -> list[str]:
+    """Return the attributes that instances of a class have outside their ``__dict__``, those of base classes first."""
+    names = []
+    for base in reversed(kind.__mro__):
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            is_private = name.startswith("__") and not name.endswith("__")
+            names.append(f"_{base.__name__.lstrip('_')}{name}" if is_private else name)
+    return [name for name in names if name not in {"__dict__", "__weakref__"}]
+
+
 def argfix(*x: Any) -> tuple[Any, ...]:
     """Return the arguments as a tuple, whether they were given one by one or as one list or tuple.
 

@@ -334,3 +334,18 @@ def test_symbolic_shapes_are_refused() -> None:
 def test_what_is_no_kernel_is_refused() -> None:
     with pytest.raises(RuntimeError, match="a SINK"):
         Tensor.empty(4).custom_kernel(fxn=lambda out: out[UOp.range(4, 0)].store(0.0))
+
+
+def test_a_kernel_may_ask_for_the_number_of_elements() -> None:
+    def double(out: UOp, x: UOp) -> UOp:
+        i = UOp.range(x.numel(), 0)
+        return out[i].store(x[i] * 2).end(i).sink(arg=KernelInfo(name="double"))
+
+    x = Tensor([1.0, 2.0, 3.0, 4.0])
+    assert Tensor.empty(4).custom_kernel(x + 1, fxn=double)[0].tolist() == [4.0, 6.0, 8.0, 10.0]
+    assert x.reshape(2, 2).uop.numel() == 4
+
+
+def test_arguments_on_two_devices() -> None:
+    with pytest.raises(RuntimeError, match=r"custom_kernel: the arguments are on different devices, CPU and PYTHON"):
+        Tensor.empty(4, device="CPU").custom_kernel(Tensor.ones(4, device="PYTHON"), fxn=lambda out, x: out)

@@ -380,3 +380,16 @@ def test_a_function_that_returns_nothing_in_a_tuple() -> None:
         function(lambda x: ())(Tensor([1.0]))
     with pytest.raises(RuntimeError, match=r"got tuple of \(Tensor, int\)"):
         function(lambda x: (x, 3))(Tensor([1.0]))
+
+
+def test_tensors_in_slots_are_inputs() -> None:
+    class Layer:
+        __slots__ = ("absent", "weight")
+
+        def __init__(self, weight: Tensor) -> None:
+            self.weight = weight
+
+    layer = Layer(Tensor([3.0]).realize())
+    scaled = function(lambda layer, x: layer.weight * x)
+    scaled(layer, Tensor([2.0]).realize()).sum().backward()
+    assert layer.weight.grad.tolist() == [2.0]

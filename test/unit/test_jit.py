@@ -594,3 +594,11 @@ def test_a_result_that_a_live_tensor_computes_too():
 def test_what_cannot_be_called(other):
     with pytest.raises(TypeError, match=r"TinyJit: .* is not callable"):
         TinyJit(other)
+
+
+def test_an_argument_that_holds_itself():
+    values = [real(1.0)]
+    values.append(values)
+    with pytest.raises(JitError, match=r"argument 0\[1\].* is nested too deeply, or holds itself"):
+        TinyJit(lambda values: values[0] + 1)(values)
+    values.clear()  # leaves no cycle behind

@@ -201,12 +201,17 @@ def _is_plain_view(uop: UOp) -> bool:
     return moved and not symbolic
 
 
+_LONGEST_NAME: Final = 10_000
+
+
 def leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Name, Any]]:
     """Yield (name, value) of everything that is no container, in an order that does not depend on that of keywords."""
     stack: list[tuple[Name, Any]] = [*enumerate(args), *sorted(kwargs.items())]
     stack.reverse()
     while stack:
         name, value = stack.pop()
+        if isinstance(name, str) and len(name) > _LONGEST_NAME:
+            raise JitError(f"{label(name[:50])}... is nested too deeply, or holds itself")
         if isinstance(value, (list, tuple)):
             stack += [(f"{name}[{i}]", item) for i, item in reversed(list(enumerate(value)))]
         elif isinstance(value, dict):

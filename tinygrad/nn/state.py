@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tinygrad.boundary import explained
 from tinygrad.errors import ArgumentError, shown
-from tinygrad.helpers import DEBUG, tqdm
+from tinygrad.helpers import DEBUG, slots_of, tqdm
 from tinygrad.nn.archives import TensorIO, accept_filename, tar_extract, zip_extract
 from tinygrad.nn.content_store import fs_load, fs_store
 from tinygrad.nn.safetensors import inverse_safe_dtypes, safe_dtypes, safe_load, safe_load_metadata, safe_save
@@ -132,19 +132,8 @@ def _children(obj: Any) -> list[tuple[object, Any]]:
         # A JIT and a @function hold graphs and results of their own; what belongs to the model is the wrapped function.
         wrapped = getattr(obj, "fxn", None)
         return [("fxn", wrapped)] if wrapped is not None else []
-    in_slots = [(name, getattr(obj, name)) for name in _slots(type(obj)) if hasattr(obj, name)]
+    in_slots = [(name, getattr(obj, name)) for name in slots_of(type(obj)) if hasattr(obj, name)]
     return in_slots + list(getattr(obj, "__dict__", {}).items())
-
-
-def _slots(kind: type) -> list[str]:
-    """Return the attributes that instances of a class have outside their ``__dict__``, those of base classes first."""
-    names = []
-    for base in reversed(kind.__mro__):
-        slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            is_private = name.startswith("__") and not name.endswith("__")
-            names.append(f"_{base.__name__.lstrip('_')}{name}" if is_private else name)
-    return [name for name in names if name not in {"__dict__", "__weakref__"}]
 
 
 # Objects of these modules are machinery, not models.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.device import canonicalize_device
 from tinygrad.dtype import strong_dtype
-from tinygrad.errors import error_text
+from tinygrad.errors import DeviceError, error_text
 from tinygrad.helpers import all_int, prod
 from tinygrad.uop import GroupOp, Ops
 
@@ -29,6 +29,7 @@ def custom_kernel(
     Raises:
         AssertionError: A shape is symbolic, or a loop of the kernel is not closed.
         RuntimeError: ``fxn`` returned something else than a kernel.
+        DeviceError: The arguments are on different devices.
     """
     for u in nodes:
         if not all_int(u.shape):
@@ -38,6 +39,12 @@ def custom_kernel(
                 )
             )
     device = next((u.device for u in nodes if u.device is not None), None)
+    for u in nodes:
+        if u.device not in (None, device):
+            fault = f"the arguments are on different devices, {device} and {u.device}"
+            raise DeviceError(
+                error_text("custom_kernel", fault, {"argument": u}, hint=f"argument.to({device!r}) copies it")
+            )
     stored = [_stored(u, device) for u in nodes]
     kernel = fxn(*_placeholders(stored))
     if getattr(kernel, "op", None) not in (Ops.SINK, Ops.PROGRAM):

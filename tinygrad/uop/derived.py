@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tinygrad.helpers import prod
 from tinygrad.mixin.hooks import Hooks
 from tinygrad.uop import Ops
 from tinygrad.uop.bounds import vmin_vmax
@@ -147,6 +148,11 @@ class DerivedProperties(Hooks):
     def ndim(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
+
+    def numel(self) -> sint:
+        """Number of elements; symbolic where the shape is."""
+        count: sint = prod(self.shape)
+        return count
 
     @property
     def max_shape(self) -> tuple[int, ...]:
