@@ -10,6 +10,8 @@ from tinygrad.uop import Ops
 RNG = np.random.default_rng(0)
 # Rows enough; a rest in both directions; one row, cut once and twice; a few long rows; many short ones; an axis inside.
 SHAPES = [((512, 128), 1), ((300, 131), 1), ((9000,), 0), ((3, 20001), 1), ((2050, 3), 1), ((7, 301, 5), 1)]
+# Rows beside each other: few, one block and a rest, many with a rest, several axes inside, one step, all but too long.
+BESIDE = [((131, 64), 0), ((63, 67), 0), ((65, 1100), 0), ((5, 127, 7, 11), 1), ((70, 1, 64), 1), ((8193, 64), 0)]
 OPERATIONS = {
     "cumsum": np.cumsum,
     "cumprod": np.cumprod,
@@ -41,8 +43,28 @@ def test_like_numpy(operation, shape, axis):
     np.testing.assert_allclose(out.numpy(), wanted, rtol=rtol, atol=atol)
 
 
-def test_one_kernel_does_it_all():
-    assert len(Tensor.empty(1024, 4096).cumsum(1).schedule_linear().src) == 1
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((1024, 4096), 1), ((1024, 4096), 0), ((4, 100, 80), 1), ((2, 64, 9, 9), 1)]
+)
+@pytest.mark.parametrize("operation", ["cumsum", "cumprod", "logcumsumexp"])
+def test_one_kernel_does_it_all(operation, shape, axis):
+    assert len(result(Tensor.empty(*shape), operation, axis).schedule_linear().src) == 1
+
+
+@pytest.mark.parametrize(("shape", "axis"), BESIDE, ids=str)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_rows_beside_each_other(operation, shape, axis):
+    test_like_numpy(operation, shape, axis)
+
+
+@pytest.mark.parametrize("operation", ["cumsum", "cumprod", "logcumsumexp"])
+def test_gradients_of_rows_beside_each_other(operation):
+    x = RNG.uniform(0.8, 1.2, (3, 33, 70)).astype(np.float32)
+    weight = RNG.standard_normal(x.shape).astype(np.float32)
+    ours, theirs = Tensor(x), torch.tensor(x, requires_grad=True)
+    (first,) = (result(ours, operation, 1) * Tensor(weight)).sum().gradient(ours)
+    (other,) = torch.autograd.grad((getattr(torch, operation)(theirs, 1) * torch.tensor(weight)).sum(), theirs)
+    np.testing.assert_allclose(first.numpy(), other.numpy(), rtol=1e-3, atol=1e-3)
 
 
 def test_sums_do_not_drift():

@@ -37,19 +37,29 @@ RUN = 512
 # Where a kernel of its own scans rows: the fewest rows that fill vectors and threads, the longest row that is not cut,
 # and the fewest elements that are worth it.
 MIN_ROWS, LONGEST_ROW, MIN_ELEMENTS = 256, 8192, 1 << 12
+MIN_BESIDE = 64  # rows beside each other in memory that are scanned as they are; fewer are brought below each other
 
 _REDUCE = {"sum": Ops.ADD, "product": Ops.MUL, "max": Ops.MAX}
 
 
-def _scan(x: UOp, op: str) -> UOp:
-    """Scan the last axis of a node, in the dtype that it has; ``op`` is a key of ``JOIN``."""
-    if not isinstance(x.shape[-1], int):
+def _scan(x: UOp, op: str, axis: int = -1) -> UOp:
+    """Scan an axis of a node, in the dtype that it has; ``op`` is a key of ``JOIN``."""
+    if axis != -1 and not (isinstance(x.shape[axis], int) and _has_kernel(x)):
+        return _with_axis_last(x, axis, lambda a: _scan(a, op))
+    if not isinstance(x.shape[axis], int):
         return _scan(_filled_up(x, op), op).shrink_to(x.shape)
     if op == "sum":
-        return composite(lambda a: _scanned(a, op), (x,), SumScanGradient(), "cumsum")
+        return composite(lambda a: _scanned(a, op, axis), (x,), SumScanGradient(axis), "cumsum")
     if op == "max" or not _has_kernel(x):
-        return _scanned(x, op)
-    return composite(lambda a: _scanned(a, op), (x,), ScanGradient(op), op)
+        return _scanned(x, op, axis)
+    return composite(lambda a: _scanned(a, op, axis), (x,), ScanGradient(op, axis), op)
+
+
+def _with_axis_last(x: UOp, axis: int, scan: Callable[[UOp], UOp]) -> UOp:
+    """Apply a scan of the last axis to another one."""
+    axis %= x.ndim
+    order = (*(i for i in range(x.ndim) if i != axis), axis)
+    return scan(x.permute(order)).permute(tuple(order.index(i) for i in range(x.ndim)))
 
 
 def _filled_up(x: UOp, op: str) -> UOp:
@@ -62,8 +72,13 @@ def _has_kernel(x: UOp) -> bool:
     return all_int(x.shape) and prod(x.max_shape) >= MIN_ELEMENTS and has_fast_scratch(x.device)
 
 
-def _scanned(x: UOp, op: str) -> UOp:
-    """Scan the last axis: by the kernel where there are enough rows, which long ones are cut into."""
+def _scanned(x: UOp, op: str, axis: int = -1) -> UOp:
+    """Scan an axis: by the kernel where there are enough rows, which long ones are cut into."""
+    if axis not in (-1, x.ndim - 1):
+        n, beside = x.shape[axis], prod(x.max_shape[axis:][1:])
+        if _has_kernel(x) and n <= LONGEST_ROW and beside >= MIN_BESIDE:
+            return _kernel_result(x.reshape((-1, n, beside)), x.dtype, ScanKernel(op)).reshape(x.shape)
+        return _with_axis_last(x, axis, lambda a: _scanned(a, op))
     if not _has_kernel(x):
         return _scanned_by_comparing(x, op)
     *batch, n = x.max_shape
@@ -79,7 +94,7 @@ def _scanned(x: UOp, op: str) -> UOp:
 
 
 def _kernel_result(x: UOp, dtype: DType, kernel: Callable[..., UOp]) -> UOp:
-    """Return what a kernel writes for rows (rows, n)."""
+    """Return what a kernel writes: the shape of x."""
     from tinygrad.device import canonicalize_device
     from tinygrad.uop.ops import UOp
 
@@ -133,12 +148,17 @@ def _up_to(n: Any) -> UOp:
 
 @dataclass(frozen=True)
 class SumScanGradient:
-    """Gradient function of a cumulative sum: the cumulative sum from the other end."""
+    """Gradient function of a cumulative sum: the cumulative sum from the other end.
+
+    Args:
+        axis: The scanned one.
+    """
+
+    axis: int
 
     def __call__(self, grad: UOp, call: UOp) -> tuple[UOp]:
         """Return the gradient of the scanned value."""
-        last = grad.ndim - 1
-        return (_scan(grad.flip(last), "sum").flip(last),)
+        return (_scan(grad.flip(self.axis), "sum", self.axis).flip(self.axis),)
 
 
 @dataclass(frozen=True)
@@ -147,16 +167,19 @@ class ScanGradient:
 
     Args:
         op: Key of ``JOIN``.
+        axis: The scanned one.
     """
 
     op: str
+    axis: int
 
     def __call__(self, grad: UOp, call: UOp) -> tuple[UOp]:
         """Return the gradient of the scanned value."""
         from tinygrad.mixin.gradient import compute_gradient
 
         x = call.src[1]
-        return (compute_gradient(_scanned_by_comparing(x, self.op), grad, [x])[x],)
+        scanned = _with_axis_last(x, self.axis, lambda a: _scanned_by_comparing(a, self.op))
+        return (compute_gradient(scanned, grad, [x])[x],)
 
 
 def _largest_so_far(x: UOp) -> UOp:
@@ -208,12 +231,12 @@ class ScanMixin(IndexMixin):
             >>> Tensor([1, 2, 3]).cumsum().tolist()
             [1, 3, 6]
         """
-        x, back = self._along_last(axis if dim is None else dim, "cumsum")
+        axis = self._resolve_dim(axis if dim is None else dim, op="cumsum")
         wide = strong_dtype(sum_acc_dtype(self.dtype))
         result = self.dtype if dtypes.is_float(self.dtype) and self.dtype not in dtypes.weaks else wide
         if self._is_trivial_scan():
             return self.cast(result)
-        return self._wrap_uop(_scan(x.cast(wide), "sum").permute(back).cast(result))
+        return self._wrap_uop(_scan(self._uop.cast(wide), "sum", axis).cast(result))
 
     def cumprod(self, axis: int) -> Self:
         """Return the inclusive cumulative product along ``axis`` (also ``dim``).
@@ -222,12 +245,12 @@ class ScanMixin(IndexMixin):
             >>> Tensor([1, 2, 3]).cumprod(axis=0).tolist()
             [1, 2, 6]
         """
-        x, back = self._along_last(axis, "cumprod")
+        axis = self._resolve_dim(axis, op="cumprod")
         if self._is_trivial_scan():
             return self
         own = strong_dtype(self.dtype)
         wide = least_upper_dtype(own, dtypes.float32) if dtypes.is_float(own) else own
-        return self._wrap_uop(_scan(x.cast(wide), "product").permute(back).cast(own))
+        return self._wrap_uop(_scan(self._uop.cast(wide), "product", axis).cast(own))
 
     def logcumsumexp(self, axis: int = 0, *, dim: int | None = None) -> Self:
         """Return log(cumsum(exp(x))) along ``axis`` (also ``dim``) without overflow.
@@ -239,10 +262,10 @@ class ScanMixin(IndexMixin):
         floating = (
             self if dtypes.is_float(self.dtype) and self.dtype not in dtypes.weaks else self.cast(dtypes.default_float)
         )
+        axis = self._resolve_dim(axis if dim is None else dim, op="logcumsumexp")
         if self._is_trivial_scan():
             return floating
-        x, back = floating._along_last(axis if dim is None else dim, "logcumsumexp")
-        return self._wrap_uop(_scan(x, "logaddexp").permute(back))
+        return self._wrap_uop(_scan(floating._uop, "logaddexp", axis))
 
     def cummax(self, axis: int = 0, *, dim: int | None = None) -> tuple[Self, Self]:
         """Return the largest value so far and the int32 index of its first occurrence; NaN stays from the first on.

@@ -1,7 +1,8 @@
 """The kernels of cumulative operations: one pass over rows, many rows at once.
 
-In:   rows (rows, n) in memory, and how two parts are joined.
-Out:  kernels that store (rows, n): each element joined with all before it in its row, or where the largest of them is.
+In:   rows in memory, below each other (rows, n) or beside each other (batch, n, rows), and how two parts are joined.
+Out:  kernels that store the same shape: each element joined with all before it in its row, or where the largest of
+      them is.
 How:  a tile of some rows and columns is copied to scratch memory with its rows beside each other, so that each step
       along the row is one vector operation; the results go back the same way.
 Why:  one read and one write per element. Within a tile the operation starts anew, and what came before is joined last:
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 ROWS: Final = 16  # of a tile: lanes, and streams in which memory is read
+WIDE: Final = 64  # rows of a tile that lie beside each other in memory too
 COLUMNS: Final = 64  # of a tile: whole cache lines
+MIN_GROUPS: Final = 16  # blocks of wide tiles that leave every thread its share
 UNROLL: Final = 8  # steps along the row without a trip to memory
 
 # Operations that can be scanned, by name.
@@ -45,22 +48,30 @@ class _Tiles(Nests):
     """A kernel that goes through each of its blocks of rows tile by tile.
 
     Args:
-        x: (rows, n).
+        x: (rows, n), or (batch, n, rows).
     """
 
     def __init__(self, x: UOp) -> None:
-        self.rows, self.n = x.max_shape
-        self.height = equal_blocks(self.rows, ROWS, ROWS)
-        super().__init__(ceildiv(self.rows, self.height))
+        self.sizes, self.is_beside = x.max_shape, x.ndim == 3
+        repeats, self.n, self.rows = self.sizes if self.is_beside else (1, *reversed(self.sizes))
+        is_wide = self.is_beside and self.rows * repeats >= WIDE * MIN_GROUPS
+        self.height = equal_blocks(self.rows, WIDE if is_wide else ROWS, ROWS)
+        self.blocks = ceildiv(self.rows, self.height)
+        super().__init__(repeats * self.blocks)
+        self.first_row = (self.group % self.blocks if self.is_beside else self.group) * self.height
+        if self.blocks > 1 and self.rows % self.height:
+            # The last block starts where a whole one fits: rows are scanned twice, which is cheaper than masks.
+            self.first_row = self.first_row.minimum(self.rows - self.height)
         # The loop over tiles, once it is entered.
         self.tile: UOp = self.group
 
     def at_row(self, x: UOp, r: UOp, c: UOp) -> UOp:
         """Return the element of a tensor that is (r, c) in the tile."""
-        row, column = self.group * self.height + r, self.column(c)
-        found = inside(row, self.rows, self.height), inside(column, self.n, COLUMNS)
+        row, column = self.first_row + r, self.column(c)
+        place = (self.group // self.blocks, column, row) if self.is_beside else (row, column)
+        found = inside(row, self.rows, self.height if self.blocks == 1 else 1), inside(column, self.n, COLUMNS)
         gates = [g for g in found if g is not None]
-        return x.index(row, column, gate=gates[0] & gates[-1] if gates else None)
+        return x.index(*place, gate=gates[0] & gates[-1] if gates else None)
 
     def column(self, c: UOp) -> UOp:
         """Return which column of the tensor is number ``c`` of the tile."""
@@ -106,8 +117,8 @@ class ScanKernel:
         """Return the kernel.
 
         Args:
-            out: (rows, n).
-            x: (rows, n), same dtype.
+            out: The shape and dtype of x.
+            x: (rows, n), or (batch, n, rows).
         """
         kernel, join, fill = _Tiles(x), JOIN[self.op], neutral(self.op, x.dtype)
         # What a sum of floats lost by rounding is kept, so that many tiles add no error.
@@ -136,7 +147,7 @@ class ScanKernel:
         kernel.run(kernel.at_row(out, r, c).store(join(kernel.at("before", r), part)), c, r)
         self._carry(kernel, is_exact)
         kernel.leave(kernel.tile)
-        return kernel.finish(f"scan_{self.op}", kernel.rows, kernel.n)
+        return kernel.finish(f"scan_{self.op}", *kernel.sizes)
 
     def _carry(self, kernel: _Tiles, is_exact: bool) -> None:
         """Join the tile to what is before the next one.
