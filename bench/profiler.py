@@ -36,7 +36,7 @@ STAGES: Final = (
     ("kernel: simplify", "tinygrad.codegen.simplify", "simplify_kernel"),
     ("kernel: optimise", "tinygrad.codegen.opt.policy", "optimize_kernel"),
     ("kernel: decompose", "tinygrad.codegen.decomp", "decompose"),
-    ("kernel: lower", "tinygrad.codegen", "lower_to_list"),
+    ("kernel: lower", "tinygrad.codegen.pipeline", "lower_to_list"),
     ("kernel: linearise", "tinygrad.codegen.late.linearizer", "linearize"),
     ("kernel: render", "tinygrad.renderer.llvmir", "LLVMRenderer.render"),
     ("kernel: LLVM", "tinygrad.runtime.support.compiler_llvm", "LLVMCompiler.compile"),

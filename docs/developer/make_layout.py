@@ -94,7 +94,8 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "Code generator: `codegen/`",
         "From one kernel to instructions in order: simplify, optimise (`opt/`), decompose (`decomp/`), lower (`late/`).",
         [
-            "codegen/__init__.py", "codegen/program_cache.py", "codegen/kernel_record.py", "codegen/simplify.py",
+            "codegen/__init__.py", "codegen/program_cache.py", "codegen/kernel_record.py", "codegen/pipeline.py",
+            "codegen/simplify.py",
             "codegen/opt/__init__.py", "codegen/opt/policy.py", "codegen/opt/analysis.py", "codegen/opt/contraction.py",
             "codegen/opt/reduce.py", "codegen/opt/loops.py", "codegen/opt/schedule.py", "codegen/opt",
             "codegen/decomp/__init__.py", "codegen/decomp", "codegen/late/__init__.py", "codegen/late/lower.py",

@@ -45,7 +45,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tinygrad.engine.*", "tinygrad.tensor"): "TinyJit takes and returns Tensors",
     ("tinygrad.device", "tinygrad.runtime"): "devices are plug-ins: an unknown name is answered with the files there",
     # To be removed.
-    ("tinygrad.codegen", "tinygrad.renderer"): "Estimates and kernel_arguments belong to the linear program",
+    ("tinygrad.codegen.pipeline", "tinygrad.renderer"): "Estimates and kernel_arguments belong to the linear program",
     ("tinygrad.renderer.*", "tinygrad.runtime.support.*"): "a device should give its renderer the compiler",
     ("tinygrad.uop.spec", "tinygrad.codegen.opt"): "Opt belongs to the records of uop/",
     ("tinygrad.mixin.random_state", "tinygrad.tensor"): "the counters of random numbers belong beside Tensor",

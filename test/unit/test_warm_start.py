@@ -21,13 +21,14 @@ if LIMIT:
     import resource
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
 from tinygrad import Tensor, codegen
+from tinygrad.codegen import pipeline
 lowered, single = [], []
 def counted(function, into):
     def call(*args):
         into.append(args)
         return function(*args)
     return call
-codegen.lower_to_source = counted(codegen.lower_to_source, lowered)
+pipeline.lower_to_source = counted(pipeline.lower_to_source, lowered)
 codegen.load_program = counted(codegen.load_program, single)
 x = Tensor([[1.0, 2.0], [3.0, 4.0]])
 results = [(x @ x).relu().sum(0), (x - 2.5).softmax(), x.sort()[0], (x.exp().cumsum(0) * 0.1).sin()]

@@ -1,8 +1,9 @@
-"""One kernel from its graph to a compiled program.
+"""One kernel from its graph to a compiled program, made once.
 
-In:   a kernel SINK (STOREs over RANGE, INDEX, REDUCE and elementwise nodes, KernelInfo) and a renderer.
-Out:  ``PROGRAM(SINK, LINEAR, SOURCE, BINARY; ProgramInfo)``.
-Why:  the pipeline is this one list of stages; every stage runs through ``run_stage`` and can be watched and replaced.
+In:   a kernel SINK and a renderer.
+Out:  ``PROGRAM(SINK, LINEAR, SOURCE, BINARY; ProgramInfo)``: from this process, from the disk cache, or from the stages
+      of ``pipeline`` and the compiler.
+Why:  a run whose programs are all in the disk cache does not even import the stages.
 """
 
 from __future__ import annotations
@@ -10,25 +11,18 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.codegen.estimate import estimate_kernel
-from tinygrad.codegen.grid import place_grid
 from tinygrad.codegen.kernel_record import record_kernel
-from tinygrad.codegen.late.linearizer import linearize
-from tinygrad.codegen.late.lower import Lowering
-from tinygrad.codegen.opt.policy import is_written_by_hand, optimize_kernel
 from tinygrad.codegen.program_cache import load_program, load_programs, save_program
-from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.dtype import dtypes
 from tinygrad.forking import renew_in_child
-from tinygrad.helpers import BEAM, DEBUG, EMULATED_DTYPES, NOOPT, TRANSCENDENTAL
-from tinygrad.renderer import Estimates
-from tinygrad.uop import AxisType, Ops
-from tinygrad.uop.ops import KernelInfo, ProgramInfo, UOp
+from tinygrad.helpers import BEAM, EMULATED_DTYPES, NOOPT, TRANSCENDENTAL
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import ProgramInfo, UOp
 
 if TYPE_CHECKING:
+    from tinygrad.codegen.pipeline import full_rewrite_to_sink, linearize, lower_to_list
     from tinygrad.renderer import Renderer
 
 to_program_cache: dict[tuple[Any, ...], UOp] = {}
@@ -36,83 +30,12 @@ _lock = threading.Lock()
 renew_in_child(sys.modules[__name__], "_lock")
 
 
-def index_dtype(sink: UOp, renderer: Renderer) -> Any:
-    """Return the renderer's index dtype, or int64 if an index of this kernel does not fit it."""
-    wanted = renderer.index_dtype
-    if wanted is dtypes.int64:
-        return wanted
-    indices = (i for u in sink.toposort() if u.op is Ops.INDEX for i in u.src[1:2] if i.dtype is dtypes.weakint)
-    return dtypes.int64 if any(i.vmin < wanted.min or i.vmax > wanted.max for i in indices) else wanted
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tinygrad.codegen import pipeline
 
-
-def full_rewrite_to_sink(ast: UOp, renderer: Renderer, optimize: bool = True) -> UOp:
-    """Return the optimised kernel in scalar form, with only operations that the renderer declares.
-
-    Args:
-        ast: A kernel SINK with KernelInfo.
-        renderer: The target.
-        optimize: False leaves the loops as they are.
-    """
-    from tinygrad.codegen.decomp import decompose
-    from tinygrad.middleware import run_stage
-
-    sink = place_grid(run_stage("kernel", ast), renderer)
-    sink = run_stage("simplify", sink, passes=simplify_kernel)
-    if optimize:
-        sink = run_stage("optimize", sink, ctx=renderer, passes=lambda graph: optimize_kernel(graph, renderer))
-        sink = place_grid(sink, renderer) if renderer.has_local else sink
-    return run_stage("decompose", sink, ctx=renderer, passes=lambda graph: decompose(graph, renderer))
-
-
-def lower_to_list(sink: UOp, renderer: Renderer) -> list[UOp]:
-    """Return the linear program of an optimised kernel."""
-    from tinygrad.middleware import run_stage
-
-    native = renderer.code_for_op
-    lowering = Lowering(sink, index_dtype(sink, renderer), Ops.MULACC in native, Ops.MAX in native)
-    lowered = run_stage("lower", sink, ctx=renderer, passes=lambda _: lowering.run())
-    return list(run_stage("linear", linearize(lowered, lowering.order), ctx=renderer))
-
-
-def program_info(linear: list[UOp], info: KernelInfo, renderer: Renderer) -> ProgramInfo:
-    """Return how a linear program is launched."""
-    from tinygrad.renderer import kernel_arguments
-
-    buffers, variables = kernel_arguments(linear)
-    written = {u.src[0].buf_uop for u in linear if u.op is Ops.STORE}
-    read = {u.src[0].buf_uop for u in linear if u.op is Ops.LOAD}
-    grid: dict[str, Any] = {}
-    for u in linear:
-        if u.op is Ops.SPECIAL:
-            grid[u.arg] = u.src[0].ssimplify()
-        elif u.op is Ops.RANGE and u.arg[-1] is AxisType.THREAD:
-            grid["gidx0"] = u.src[0].ssimplify()
-    has_local = any(name.startswith("lidx") for name in grid)
-    estimates = info.estimates if info.estimates is not None else Estimates.from_uops(linear, ignore_indexing=True)
-    return ProgramInfo(
-        name=info.name,
-        global_size=tuple(grid.get(f"gidx{i}", 1) for i in range(3)),
-        local_size=tuple(grid.get(f"lidx{i}", 1) for i in range(3)) if has_local else None,
-        vars=tuple(variables),
-        globals=tuple(u.arg.slot for u in buffers),
-        outs=tuple(u.arg.slot for u in buffers if u in written),
-        ins=tuple(u.arg.slot for u in buffers if u in read),
-        target=str(renderer.target),
-        estimates=estimates,
-    )
-
-
-def _size_text(size: UOp) -> str:
-    # How long a loop is that was cut differs from iteration to iteration of the one around it.
-    return str(size.vmax) if size.op is Ops.CONST or size.op_in_backward_slice_with_self(Ops.RANGE) else size.render()
-
-
-def kernel_name(sink: UOp) -> str:
-    """Return a name made of the kind of kernel and the sizes of its loops: ``r_64_32`` reduces, ``E_1024`` does not."""
-    ranges = sorted((u for u in sink.toposort() if u.op is Ops.RANGE), key=lambda r: r.arg[:-1])
-    kind = "r" if any(u.op is Ops.REDUCE for u in sink.toposort()) else "E"
-    sizes = [_size_text(r.src[0]) for r in ranges]
-    return "_".join([kind, *sizes]) if sizes else f"{kind}_1"
+    return getattr(pipeline, name)
 
 
 def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
@@ -122,45 +45,7 @@ def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
         AssertionError: ``ast`` has no KernelInfo.
         RuntimeError: ``ast`` is no SINK.
     """
-    return compile_source(lower_to_source(ast, renderer), renderer)
-
-
-def lower_to_source(ast: UOp, renderer: Renderer) -> UOp:
-    """Return ``PROGRAM(SINK, LINEAR, SOURCE; ProgramInfo)`` of one kernel: all but the binary.
-
-    Raises:
-        AssertionError: ``ast`` has no KernelInfo.
-        RuntimeError: ``ast`` is no SINK.
-    """
-    if ast.op is not Ops.SINK:
-        raise RuntimeError(f"to_program: expected a SINK or PROGRAM, got {ast.op}")
-    if not isinstance(ast.arg, KernelInfo):
-        raise AssertionError("to_program: the SINK of a kernel needs a KernelInfo as its arg")
-    if DEBUG >= 5:
-        print(ast)  # noqa: T201
-    sink = full_rewrite_to_sink(ast, renderer, optimize=not NOOPT)
-    info = sink.arg if sink.arg.name != "test" else replace(sink.arg, name=kernel_name(sink))
-    if info.estimates is None and not is_written_by_hand(ast):
-        info = replace(info, estimates=Estimates(*estimate_kernel(ast)))
-    sink = sink.replace(arg=info)
-    if DEBUG >= 3:
-        print(f"{info.name}: {', '.join(map(repr, info.applied_opts)) or 'no optimisation steps'}")  # noqa: T201
-    return render_list(sink, lower_to_list(sink, renderer), renderer)
-
-
-def render_list(sink: UOp, linear: list[UOp], renderer: Renderer) -> UOp:
-    """Return ``PROGRAM(SINK, LINEAR, SOURCE; ProgramInfo)`` of a linear program."""
-    from tinygrad.middleware import run_stage
-
-    if DEBUG >= 6:
-        from tinygrad.uop.render import print_uops
-
-        print_uops(linear)
-    source = run_stage("render", renderer.render(linear), ctx=renderer)
-    if DEBUG >= 4:
-        print(source)  # noqa: T201
-    src = (sink, UOp(Ops.LINEAR, dtypes.void, tuple(linear)), UOp(Ops.SOURCE, dtypes.void, (), source))
-    return UOp(Ops.PROGRAM, dtypes.void, src, program_info(linear, sink.arg, renderer))
+    return compile_source(_lower(ast, renderer), renderer)
 
 
 def compile_source(program: UOp, renderer: Renderer) -> UOp:
@@ -213,7 +98,7 @@ def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
     if kept is not None:
         return lambda: kept
     found = load_program(ast, renderer, switches)
-    lowered = lower_to_source(ast, renderer) if found is None else found
+    lowered = found if found is not None else _lower(ast, renderer)
 
     def finish() -> UOp:
         program = lowered
@@ -225,6 +110,12 @@ def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
             return to_program_cache.setdefault(key, program)
 
     return finish
+
+
+def _lower(ast: UOp, renderer: Renderer) -> UOp:
+    from tinygrad.codegen.pipeline import lower_to_source
+
+    return lower_to_source(ast, renderer)
 
 
 def _program_key(ast: UOp, renderer: Renderer) -> tuple[Any, tuple[Any, ...]]:
@@ -258,6 +149,7 @@ __all__ = [
     "fetch_programs",
     "full_rewrite_to_sink",
     "linearize",
+    "lower_to_list",
     "start_program",
     "to_program",
     "to_program_cache",
