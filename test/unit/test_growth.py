@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tinygrad import Context, Tensor, live
+from tinygrad import Context, Tensor, repointing
 from tinygrad.schedule import ordering
 
 Program = Callable[[int], list[Tensor]]
@@ -82,7 +82,7 @@ def test_a_realize_does_not_look_at_tensors_that_are_computed() -> None:
     realize_one()
     kept, counts = [], []
     for _ in range(3):
-        counts.append(steps_of(live.apply_map_to_tensors, realize_one))
+        counts.append(steps_of(repointing._Change.apply, realize_one))
         kept += [(Tensor([1.0, 2.0]) + 1).realize() for _ in range(50)]
     assert counts[0], "nothing was counted"
     assert counts[2] <= counts[0] + 10, counts
