@@ -23,7 +23,7 @@ STAGES: Final = (
     ("gradient", "tinygrad.mixin.gradient", "compute_gradient"),
     ("schedule: normalise", "tinygrad.schedule.normalize", "normalize"),
     ("schedule: prepare", "tinygrad.schedule.prepare", "prepare"),
-    ("schedule: ranges, fusion", "tinygrad.schedule", "build_kernels"),
+    ("schedule: ranges, fusion", "tinygrad.schedule.planning", "build_kernels"),
     ("schedule: merge siblings", "tinygrad.schedule.siblings", "merge_siblings"),
     ("schedule: pack operands", "tinygrad.schedule.packing", "pack_operands"),
     ("schedule: order", "tinygrad.schedule.ordering", "order_kernels"),

@@ -83,7 +83,8 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "Scheduler: `schedule/`",
         "From a tensor graph to a list of kernels.",
         [
-            "schedule/__init__.py", "schedule/normalize.py", "schedule/plan.py", "schedule/prepare.py", "schedule/gather.py",
+            "schedule/__init__.py", "schedule/normalize.py", "schedule/plan.py", "schedule/planning.py",
+            "schedule/prepare.py", "schedule/gather.py",
             "schedule/fusion.py", "schedule/stand_ins.py", "schedule/bufferize.py", "schedule/rangeify.py",
             "schedule/indexing.py", "schedule/split.py",
             "schedule/siblings.py", "schedule/packing.py", "schedule/ordering.py", "schedule/kernel.py", "schedule/labels.py", "schedule/emit.py",

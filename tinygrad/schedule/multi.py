@@ -29,6 +29,7 @@ from tinygrad.schedule.collectives import (
     split,
 )
 from tinygrad.schedule.normalize import LOCAL
+from tinygrad.schedule.plan import JOINED
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import Placement, UOp
 from tinygrad.uop.sharding import numbered, part_of, piece_shape
@@ -36,8 +37,6 @@ from tinygrad.uop.views import own_copy
 
 Value: TypeAlias = "UOp | Parts"
 Rule: TypeAlias = Callable[["_Spreader", UOp, list[Value]], Value]
-
-JOINED: Final = "joined"  # tag of storage over several devices that is made of storages of single ones
 
 
 @dataclass(frozen=True)

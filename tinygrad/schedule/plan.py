@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tinygrad.dtype import dtypes
 from tinygrad.profiling import Metadata
@@ -19,6 +19,8 @@ from tinygrad.schedule.prepare import runs_kernels
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, UOp
 from tinygrad.uop.pickling import _unpickle_graph, save_graph
+
+JOINED: Final = "joined"  # tag of storage over several devices that is made of storages of single ones
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ class Plan:
     places: dict[UOp, tuple[str, int]] = field(default_factory=dict)
     arenas: dict[str, int] = field(default_factory=dict)
     written: tuple[tuple[int, int], ...] = ()
+
+
+def joined_from(storage: UOp) -> tuple[UOp, ...]:
+    """Return the storages of single devices that storage over several consists of; none if it is something else."""
+    tag = storage.tag
+    return tag[1:] if isinstance(tag, tuple) and tag[0] == JOINED else ()
 
 
 def place_intermediates(calls: Sequence[PlannedCall], kept: Collection[UOp]) -> tuple[dict[UOp, Any], dict[str, int]]:
