@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 COMPUTING: Final = (
-    "cat", "diag", "dropout", "einsum", "pad", "pad_to", "pow", "repeat", "repeat_interleave", "roll", "sort", "stack",
+    "cat", "diag", "einsum", "pad", "pad_to", "pow", "repeat", "repeat_interleave", "roll", "sort", "stack",
 )  # fmt: skip
 
 

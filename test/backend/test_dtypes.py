@@ -276,17 +276,6 @@ def float_rows(dtype: DType) -> list[Row]:
     def maximum(a: float, b: float) -> float:
         return math.nan if a != a or b != b else max(a, b)
 
-    def once(x: Any) -> Any:
-        return round_to(x, dtype)[()]
-
-    def fmod(a: float, b: float) -> Any:
-        quotient = np.trunc(once(np.float64(a) / np.float64(b)))
-        return a if quotient == 0 else once(np.float64(a) - once(quotient * b))
-
-    def mod(a: float, b: float) -> Any:
-        rest = fmod(a, b)
-        return once(rest + np.float64(b)) if rest != 0 and (rest < 0) != (b < 0) else rest
-
     def sign(a: float) -> float:
         return a if a != a else float(a > 0) - float(a < 0)
 
@@ -296,11 +285,11 @@ def float_rows(dtype: DType) -> list[Row]:
         ("sub", lambda a, b: a - b, lambda a, b: f(a) - b, dtype),
         ("mul", lambda a, b: a * b, lambda a, b: f(a) * b, dtype),
         ("divide", lambda a, b: a / b, lambda a, b: f(a) / f(b), dtype),
-        ("floordiv", lambda a, b: a // b, lambda a, b: np.floor(round_to(f(a) / f(b), dtype)), dtype),
+        ("floordiv", lambda a, b: a // b, lambda a, b: np.floor_divide(f(a), f(b)), dtype),
         ("div trunc", lambda a, b: a.div(b, rounding_mode="trunc"),
          lambda a, b: np.trunc(round_to(f(a) / f(b), dtype)), dtype),
-        ("mod", lambda a, b: a % b, mod, dtype),
-        ("fmod", lambda a, b: a.fmod(b), fmod, dtype),
+        ("mod", lambda a, b: a % b, lambda a, b: np.mod(f(a), f(b)), dtype),
+        ("fmod", lambda a, b: a.fmod(b), lambda a, b: np.fmod(f(a), f(b)), dtype),
         ("maximum", lambda a, b: a.maximum(b) + 0.0, lambda a, b: maximum(a, b) + 0.0, dtype),
         ("minimum", lambda a, b: a.minimum(b) + 0.0, lambda a, b: -maximum(-a, -b) + 0.0, dtype),
         ("lt", lambda a, b: a < b, lambda a, b: a < b, dtypes.bool),

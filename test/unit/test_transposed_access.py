@@ -9,10 +9,11 @@ import pytest
 
 from test.helpers_ast import at, evaluate, kernel, loop, param, run_program, store
 from tinygrad import Tensor
-from tinygrad.codegen import lower_to_source, to_program
+from tinygrad.codegen import to_program
 from tinygrad.codegen.late.transpose import columns_of, pieces_of, runs
 from tinygrad.codegen.late.values import Values
 from tinygrad.codegen.opt import Opt, OptOps
+from tinygrad.codegen.pipeline import lower_to_source
 from tinygrad.device import Device
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import Context, Target
