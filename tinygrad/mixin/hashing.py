@@ -180,9 +180,12 @@ def _sponge(data: UOp, rate: int, domain: int) -> UOp:
     # Padding: the domain byte right after the message, and the top bit of the last byte of its block, maybe the same.
     at = UOp.arange(blocks * rate)
     padding = at.eq(length).where(domain, 0) ^ at.eq(blocks * rate - 1).where(0x80, 0)
-    padded = data.reshape((batch, length)).pad_to((batch, blocks * rate)) ^ padding.cast(dtypes.uint8)
+    messages = data.reshape((batch, length))
+    axis = 0 if messages.axis == 0 else None  # each device hashes the messages that it has, or all of them
+    messages = messages if axis == messages.axis else messages.gathered()
+    padded = messages.pad_to((batch, blocks * rate)) ^ padding.cast(dtypes.uint8)
     words = padded.contiguous().bitcast(dtypes.uint64).reshape((batch, blocks, rate // 8))
     constants = CreationMixin._frompy(_round_constants(), dtypes.uint64, device)
-    state = UOp.empty(batch, _LANES, dtype=dtypes.uint64, device=device)
+    state = UOp.placed_buffer(device, (batch, _LANES), dtypes.uint64, axis)
     state = UOp.custom_kernel(state, words, constants, fxn=sponge_kernel)[0]
     return state.bitcast(dtypes.uint8).shrink_to((batch, size)).reshape((*lead, size))
