@@ -11,8 +11,10 @@ interrupted code could hold.
 from __future__ import annotations
 
 import collections
+import gc
 import itertools
 import os
+import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -80,6 +82,8 @@ class Allocator(Generic[Opaque]):
         """
         assert size > 0, f"alloc: size must be positive, got {size} bytes"
         try:
+            if size > sys.maxsize:  # a C library would take it modulo 2 ** 64
+                raise MemoryError(f"no address space has {size} bytes")
             return self._alloc(size, options or self.default_buffer_spec)
         except (RuntimeError, MemoryError) as error:
             if isinstance(error, NotImplementedError):
@@ -171,6 +175,7 @@ class LRUAllocator(Allocator[Opaque]):
         try:
             return super().alloc(size, options)
         except MemoryError:
+            gc.collect()  # Python counts objects, not their bytes: a few that are garbage may hold all the memory
             self.free_cache()
             return super().alloc(size, options)
 

@@ -63,11 +63,12 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
         except Exception as error:  # whatever went wrong, it goes on from here
             if kwargs and isinstance(error, TypeError) and (renamed := _own_names(function, kwargs)) is not None:
                 return call(*args, **renamed)
-            better = _at_the_border(error, function, called, args, kwargs)
+            better: Exception | None = _at_the_border(error, function, called, args, kwargs)
             if better is error:
                 raise
             raise better from None
         finally:
+            better = None  # the traceback holds this frame: as a cycle they would keep the tensors of all frames
             if token is not None:
                 leave(token)
 
@@ -77,11 +78,12 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
         try:
             return function(self, x)
         except Exception as error:
-            better = _at_the_border(error, function, called, (self, x), {})
+            better: Exception | None = _at_the_border(error, function, called, (self, x), {})
             if better is error:
                 raise
             raise better from None
         finally:
+            better = None
             if token is not None:
                 leave(token)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import random
 import signal
@@ -15,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad import Context, Tensor, TinyJit, Variable, nn
+from tinygrad import Context, GlobalCounters, Tensor, TinyJit, Variable, nn
+from tinygrad.device import BufferSpec, LRUAllocator
 from tinygrad.engine.jit import JitError
 from tinygrad.helpers import TRAINING
 
@@ -294,3 +297,111 @@ def work():
         [sys.executable, "-c", text], capture_output=True, text=True, env={**os.environ, "CACHELEVEL": "0"}
     )
     assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "(20, 20) [3.0, 6.0]", "")
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda t: t.reshape(7, 7),
+        lambda t: t + Tensor.ones(7),
+        lambda t: t[2000],
+        lambda t: t.item(),
+        lambda t: nn.Linear(3, 4)(t),
+        lambda t: TinyJit(lambda x: x.reshape(7, 7).realize())(t),
+        lambda t: (t.reshape(-1, 1) * Tensor.ones(1 << 62)).contiguous().realize(),
+    ],
+)  # fmt: skip
+def test_an_error_keeps_no_tensor_alive(wrong: Callable[[Tensor], Any]) -> None:
+    def attempt() -> None:
+        t = Tensor.ones(1000, 100).contiguous().realize()
+        with contextlib.suppress(Exception):
+            wrong(t)
+            pytest.fail("this should be an error")
+
+    attempt()  # what is made once and kept
+    gc.collect()
+    gc.disable()  # no cycle: the memory is free at once, not whenever the garbage collector comes
+    try:
+        before = GlobalCounters.mem_used
+        attempt()
+        assert GlobalCounters.mem_used - before < 1000
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("device", ["CPU", "PYTHON"])
+@pytest.mark.parametrize("size", [1 << 45, 1 << 62, (1 << 62) + 4, 1 << 70])
+def test_sizes_beyond_any_memory_are_refused(device: str, size: int) -> None:
+    before = GlobalCounters.mem_used
+    with pytest.raises(MemoryError, match=rf"(?s)out of memory: kernel .* {device} .*{size} x float.*line  "):
+        Tensor.full((size,), 3.0, device=device).contiguous().realize()
+    assert GlobalCounters.mem_used == before
+    assert (Tensor([1.0, 2.0], device=device) + 1).tolist() == [2.0, 3.0]
+
+
+def test_garbage_in_cycles_is_collected_before_memory_is_refused() -> None:
+    class Tight(LRUAllocator[bytearray]):
+        def _alloc(self, size: int, options: BufferSpec) -> bytearray:
+            if held:
+                raise MemoryError("full")
+            return bytearray(size)
+
+    class Holder:
+        def __init__(self) -> None:
+            self.me = self
+            held.append(1)
+
+        def __del__(self) -> None:
+            held.clear()
+
+    held: list[int] = []
+    Holder()
+    assert len(Tight(None).alloc(16)) == 16
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on memory")
+def test_out_of_memory_leaves_the_process_usable() -> None:
+    program = """
+import resource, threading
+import numpy as np
+from tinygrad import Tensor, TinyJit
+
+w = np.arange(64, dtype=np.float32).reshape(8, 8)
+step = TinyJit(lambda x: (x.reshape(-1, 1) * x + 1).contiguous().sum(0).realize())
+step(Tensor.ones(8).realize())
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (400 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+def keep() -> None:
+    held = [Tensor.full((1 << 23,), i).contiguous().realize() for i in range(100)]
+
+asked = [
+    lambda: Tensor.zeros(1 << 28).contiguous().realize(),
+    lambda: Tensor.rand(1 << 28).realize(),
+    lambda: (Tensor.ones(20000, 2).contiguous() @ Tensor.ones(2, 20000).contiguous()).realize(),
+    lambda: Tensor.ones(20000, 20000).numpy(),
+    lambda: TinyJit(lambda x: (x.reshape(-1, 1) * x + 1).contiguous().sum(0).realize())(Tensor.ones(20000).realize()),
+    keep,
+]
+def attempt(work) -> None:
+    try:
+        work()
+    except MemoryError as error:
+        assert " MB" in str(error) and "kernel" in str(error), error
+        assert np.array_equal((Tensor(w) @ Tensor(w)).numpy(), w @ w)
+        assert step(Tensor.ones(8).realize()).tolist() == [16.0] * 8
+        print("refused")
+
+for work in asked:
+    attempt(work)
+threads = [threading.Thread(target=attempt, args=(work,)) for work in asked[:3]]
+[t.start() for t in threads]
+[t.join() for t in threads]
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["refused"] * 9, done.stderr

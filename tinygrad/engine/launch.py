@@ -107,9 +107,15 @@ class KernelLaunch:
             return buffers[slot].ensure_allocated().get_buf()
         except MemoryError as error:
             sizes = ", ".join(f"{b.size} x {b.dtype.name}" for b in buffers)
+            wanted, whole = buffers[slot], buffers[slot].base
+            part = (
+                ""
+                if whole.nbytes == wanted.nbytes
+                else f", part of {whole.nbytes / 1e6:.2f} MB that intermediates share"
+            )
             raise MemoryError(
-                f"out of memory: kernel {self.name} on {self.device} needs {buffers[slot].nbytes / 1e6:.2f} MB for "
-                f"argument {slot} (its arguments: {sizes})\n  {error}"
+                f"out of memory: kernel {self.name} on {self.device} needs {wanted.nbytes / 1e6:.2f} MB for "
+                f"argument {slot}{part} (its arguments: {sizes})\n  {error}"
             ) from error
 
     def work(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int]) -> tuple[int, int]:
