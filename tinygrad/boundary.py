@@ -63,7 +63,7 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
         except Exception as error:  # whatever went wrong, it goes on from here
             if kwargs and isinstance(error, TypeError) and (renamed := _own_names(function, kwargs)) is not None:
                 return call(*args, **renamed)
-            better: Exception | None = _at_the_border(error, function, called, args, kwargs)
+            better: Any = _at_the_border(error, function, called, args, kwargs)
             if better is error:
                 raise
             raise better from None
@@ -78,7 +78,7 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
         try:
             return function(self, x)
         except Exception as error:
-            better: Exception | None = _at_the_border(error, function, called, (self, x), {})
+            better: Any = _at_the_border(error, function, called, (self, x), {})
             if better is error:
                 raise
             raise better from None

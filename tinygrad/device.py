@@ -290,10 +290,11 @@ class Compiler:
 
         digest = hashlib.sha256(src.encode()).hexdigest()
         lib = diskcache_get(self.cachekey, digest)
-        if lib is None:
-            lib = diskcache_put(self.cachekey, digest, self.compile(src))
-        assert isinstance(lib, bytes)
-        return lib
+        if isinstance(lib, bytes):
+            return lib
+        made = self.compile(src)
+        diskcache_put(self.cachekey, digest, made)
+        return made
 
     def disassemble(self, lib: bytes) -> None:
         """Print the machine code of a compiled program."""

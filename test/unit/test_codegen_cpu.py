@@ -9,13 +9,11 @@ from test.helpers_ast import RandomKernel, at, evaluate, kernel, loop, param, re
 from tinygrad.codegen import do_to_program, to_program
 from tinygrad.codegen.estimate import estimate_kernel
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
-from tinygrad.codegen.opt.policy import automatic
 from tinygrad.codegen.opt.schedule import Schedule
-from tinygrad.codegen.opt.search import beam_search
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes
-from tinygrad.helpers import Context, Target
+from tinygrad.helpers import Target
 from tinygrad.renderer.python import PythonRenderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -261,36 +259,3 @@ def test_a_tile_and_work_groups_for_matmul_on_a_grid() -> None:
     info = to_program(sink, grid_renderer()).arg
     assert info.local_size == (32, 4, 1)
     assert np.prod(info.global_size) * np.prod(info.local_size) * 16 == 512 * 512
-
-
-def test_search_is_never_slower_than_the_policy() -> None:
-    sink, renderer = matmul_sink(32), Device["CPU"].renderer
-    policy = automatic(simplify_kernel(sink), renderer)
-    timed: dict[tuple[Opt, ...], float] = {}
-
-    def measure(steps: tuple[Opt, ...], limit: float) -> float:
-        # A clock that favours copies, refuses lanes, and counts how often it is asked.
-        assert steps not in timed, "nothing is measured twice"
-        upcasts = sum(s.op is OptOps.UPCAST for s in steps)
-        timed[steps] = float("inf") if any(s.op is OptOps.VECTOR for s in steps) else 1.0 / (1 + min(upcasts, 2))
-        return timed[steps]
-
-    with Context(IGNORE_BEAM_CACHE=1):
-        best = beam_search(policy.sink, renderer, tuple(policy.applied), 2, measure)
-    assert tuple(policy.applied) in timed
-    assert timed[best] == min(timed.values()) == 1 / 3
-
-
-def test_search_runs_candidates_and_gives_a_right_kernel() -> None:
-    with Context(BEAM=1, IGNORE_BEAM_CACHE=1, CACHELEVEL=0):
-        program = to_program(matmul_sink(8), Device["CPU"].renderer)
-    a, b = normal(8, 8), normal(8, 8) * 2
-    arrays = {0: np.zeros(64, np.float32), 1: a.reshape(-1), 2: b.reshape(-1)}
-    np.testing.assert_allclose(run_program(program, "CPU", arrays)[0].reshape(8, 8), a @ b, rtol=1e-4, atol=1e-5)
-
-
-def matmul_sink(n: int) -> UOp:
-    """Return an n by n matmul."""
-    i, j, r = loop(n, 0), loop(n, 1), red(n, 2)
-    product = at(param(1, n * n), i * n + r) * at(param(2, n * n), r * n + j)
-    return kernel(store(param(0, n * n), i * n + j, product.reduce(r, arg=Ops.ADD), i, j))

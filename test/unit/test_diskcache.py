@@ -152,6 +152,27 @@ class TestDamage:
         db_connection().execute(f"UPDATE values_{VERSION} SET val = ?", (blob,))
         assert diskcache_get("values", "key") == value
 
+    @pytest.mark.parametrize("value", [5, [], {}, "text", (1, 2), (None,) * 4, ("a",) * 4, ([1] * 7, [(1,)])])
+    def test_nothing_relies_on_the_types_of_rows(self, database: Path, value: object) -> None:
+        program = (
+            "from tinygrad import Tensor\n"
+            "from tinygrad.runtime.support.cpu_peak import cpu_peak\n"
+            "print((Tensor([[1., 2.], [3., 4.]]) @ Tensor([[1.], [1.]])).tolist(), cpu_peak()[0] > 0)\n"
+        )
+
+        def run() -> str:
+            environment = {**os.environ, "CACHEDB": str(database), "CACHELEVEL": "2", "CCACHE": "1", "SCACHE": "1"}
+            environment.pop("DEBUG", None)
+            command = [sys.executable, "-c", program]
+            return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+        expected = run()
+        tables = cache._all_tables(db_connection())
+        assert {name.split("_")[0] for name in tables} == {"schedule", "program", "compile", "cpu"}
+        for table in tables:
+            db_connection().execute(f'UPDATE "{table}" SET val = ?', (cache._encode(value),))
+        assert run() == expected
+
     def test_a_file_that_is_no_database_is_replaced(self, database: Path) -> None:
         database.parent.mkdir()
         database.write_bytes(b"this is not a database at all, whatever its name says" * 100)

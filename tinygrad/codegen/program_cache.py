@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes
 from tinygrad.fingerprint import source_fingerprint
-from tinygrad.helpers import CACHELEVEL, CCACHE, DEBUG, diskcache_get, diskcache_get_many, diskcache_put
+from tinygrad.helpers import (
+    BEAM,
+    CACHELEVEL,
+    CCACHE,
+    DEBUG,
+    IGNORE_BEAM_CACHE,
+    diskcache_get,
+    diskcache_get_many,
+    diskcache_put,
+)
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import KernelInfo, ProgramInfo, UOp
 
 if TYPE_CHECKING:
     from tinygrad.renderer import Renderer
@@ -37,23 +46,32 @@ def _usable(renderer: Renderer) -> bool:
 
 def load_program(ast: UOp, renderer: Renderer, switches: tuple[Any, ...]) -> UOp | None:
     """Return a program that was kept on disk, or None."""
-    if not _usable(renderer):
+    if not _usable(renderer) or _searches_anew(ast):
         return None
-    found = diskcache_get(TABLE, _disk_key(ast, renderer, switches))
-    return None if found is None else _program(ast, found)
+    return _program(ast, diskcache_get(TABLE, _disk_key(ast, renderer, switches)))
 
 
 def load_programs(asts: Iterable[UOp], renderer: Renderer, switches: tuple[Any, ...]) -> dict[UOp, UOp]:
     """Return those programs that were kept on disk, by their kernels."""
     if not _usable(renderer):
         return {}
-    keys = {ast: _disk_key(ast, renderer, switches) for ast in asts}
+    keys = {ast: _disk_key(ast, renderer, switches) for ast in asts if not _searches_anew(ast)}
     found = diskcache_get_many(TABLE, keys.values())
-    return {ast: _program(ast, found[key]) for ast, key in keys.items() if key in found}
+    programs = {ast: _program(ast, found.get(key)) for ast, key in keys.items()}
+    return {ast: program for ast, program in programs.items() if program is not None}
 
 
-def _program(ast: UOp, row: tuple[Any, ...]) -> UOp:
-    info, applied, source, binary = row
+def _searches_anew(ast: UOp) -> bool:
+    return bool(IGNORE_BEAM_CACHE and (BEAM or ast.arg.beam))
+
+
+def _program(ast: UOp, row: Any) -> UOp | None:
+    """Return a program from what the disk cache had; None if it had nothing, or nothing that this module wrote."""
+    match row:
+        case (ProgramInfo() as info, KernelInfo() as applied, str() as source, bytes() as binary):
+            pass
+        case _:
+            return None
     src = (
         ast.replace(arg=applied),
         UOp(Ops.LINEAR, dtypes.void),

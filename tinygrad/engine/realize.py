@@ -123,8 +123,9 @@ def _fetched(keys: Sequence[tuple[UOp, str]]) -> int:
 @disable_gc()  # see realizing.py
 def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
     workers = min(PARALLEL.get(), len(keys) - _fetched(keys))
-    # What several kernels print must not be mixed, and no thread starts any more once the main one has ended.
-    if workers < 2 or DEBUG.get() >= 3 or not threading.main_thread().is_alive():
+    # What several kernels print must not be mixed, a search must not measure beside a compiler, and no thread starts
+    # any more once the main one has ended.
+    if workers < 2 or DEBUG.get() >= 3 or BEAM.get() or not threading.main_thread().is_alive():
         return [start_launch(*key)() for key in keys]
     from concurrent.futures import ThreadPoolExecutor
 

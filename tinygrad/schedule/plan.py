@@ -136,9 +136,14 @@ def load_plan(sink: UOp, switches: tuple[int, ...]) -> Plan | None:
     if not _on_disk(sink):
         return None
     found = diskcache_get("schedule", _key(sink, switches))
-    if found is None:
+    try:
+        return None if found is None else _plan_of(*found)
+    except Exception:  # noqa: BLE001  nothing that save_plan wrote, so it may fail in any way: it is a miss
         return None
-    (n_storages, arg_counts, has_result, places, arenas, written, metadata, keys), records = found
+
+
+def _plan_of(shape: Any, records: list[tuple[Any, ...]]) -> Plan:
+    n_storages, arg_counts, has_result, places, arenas, written, metadata, keys = shape
     nodes = iter(_unpickle_graph(records).src)
     storages = tuple(next(nodes) for _ in range(n_storages))
     calls = tuple(

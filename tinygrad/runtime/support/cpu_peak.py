@@ -98,7 +98,9 @@ def cpu_peak() -> tuple[float, float]:
     """Return (float32 operations per second, bytes per second) that this machine reaches."""
     arch = parse_arch()
     key = f"{arch.machine}-{arch.host}-{','.join(sorted(arch.enabled))}-{NUM_CPU_THREADS.get()}"
-    found = diskcache_get("cpu_peak", key)
-    if found is None:
-        found = diskcache_put("cpu_peak", key, _measure())
-    return found[0], found[1]
+    match diskcache_get("cpu_peak", key):
+        case (float() as operations, float() as nbytes):
+            return operations, nbytes
+    measured = _measure()
+    diskcache_put("cpu_peak", key, measured)
+    return measured
