@@ -415,6 +415,7 @@ REWRITE_STACK_LIMIT = ContextVar("REWRITE_STACK_LIMIT", 250_000, "work-list limi
 ENVIRONMENT: dict[str, tuple[Any, str]] = {
     "CACHEDB": ("", "path of the cache database; default <cache home>/tinygrad/cache.db"),
     "CACHEDB_MAX_BYTES": (1 << 30, "size above which the oldest entries of the cache database are deleted"),
+    "LRU_LIMIT_MB": (0, "bound of the freed memory that a device keeps, in MiB; 0 an eighth of the machine's memory"),
     "XDG_CACHE_HOME": ("", "cache home; default ~/.cache"),
     "DISABLE_HTTP_CACHE": (0, "always download"),
     "SUM_DTYPE": ("float32", "accumulation dtype of float sums"),

@@ -40,3 +40,19 @@ def test_vectors_have_the_width_of_the_processor(level: str) -> None:
     env = {**os.environ, "DEV": f"CPU:LLVM:x86_64,{level}"}
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True).stdout
     assert int(shown) == LEVELS[level]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="needs an x86")
+@pytest.mark.parametrize("device", ["CPU", "NULL"])
+def test_code_for_a_processor_with_more_features_is_compiled_and_not_run(device: str) -> None:
+    """Running it would end the process: illegal instruction."""
+    if has("amx_tile"):
+        pytest.skip("this processor has them all")
+    code = "from tinygrad import Tensor; (Tensor.empty(64, 64) @ Tensor.empty(64, 64)).realize()"
+    env = {**os.environ, "DEV": f"{device}:LLVM:x86_64,sapphirerapids"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    if device == "NULL":
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.returncode == 1
+        assert "was compiled for x86_64,sapphirerapids, and this processor has no amx-bf16" in done.stderr

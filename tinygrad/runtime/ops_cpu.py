@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from tinygrad.device import BufferSpec, Compiled, LRUAllocator, Program, TinyELF
 from tinygrad.renderer.cstyle import ClangRenderer
 from tinygrad.renderer.llvmir import LLVMRenderer
-from tinygrad.runtime.support.cpu_arch import allow_tiles
+from tinygrad.runtime.support.cpu_arch import allow_tiles, missing_features
 from tinygrad.runtime.support.cpu_native import native
 from tinygrad.runtime.support.cpu_threads import pool_address
 from tinygrad.runtime.support.elf import LoadedObject
 from tinygrad.system import mv_address
+from tinygrad.target import Target
 
 if TYPE_CHECKING:
     from tinygrad.device import Buffer
@@ -127,11 +128,20 @@ class CPUProgram(Program):
 
     Attributes:
         address: Of its function.
+
+    Raises:
+        RuntimeError: It is for a processor with features that this one lacks, or defines another function.
     """
 
     def __init__(self, dev: CPUDevice, elf: TinyELF) -> None:
         super().__init__(dev, elf)
         self._code = LoadedObject(elf.lib)
+        arch = (elf.target if isinstance(elf.target, Target) else Target.parse(elf.target)).arch
+        if missing := missing_features(arch):
+            raise RuntimeError(
+                f"CPU: {elf.name} was compiled for {arch}, and this processor has no {', '.join(missing)}; choose "
+                f"another with DEV, or compile without running: DEV=NULL:LLVM:{arch}"
+            )
         if elf.name not in self._code.functions:
             raise RuntimeError(f"CPU: the object code of {elf.name} defines {', '.join(self._code.functions)} instead")
         self.address = self._code.functions[elf.name]

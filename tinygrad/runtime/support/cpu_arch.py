@@ -222,3 +222,10 @@ def parse_arch(text: str = "") -> CPUArch:
         else:
             enabled -= {feature[1:], *_IMPLIED.get(feature[1:], ())}
     return CPUArch(machine, cpu, features, frozenset(enabled), "" if cpu else _cpuinfo()[1])
+
+
+@functools.cache
+def missing_features(text: str = "") -> tuple[str, ...]:
+    """Return the known features that code for an architecture may use and the processor that runs does not have."""
+    known = frozenset[str]().union(*_CPU_FEATURES.values())
+    return tuple(sorted((parse_arch(text).enabled & known) - _host_features()))
