@@ -53,7 +53,8 @@ NO_ARGUMENTS = names("""
     contiguous_backward cos cosh count_nonzero cpu cummax cummin cumsum deg2rad detach diagonal diff double dropout
     elu erf exp exp2 expit expm1 fix flatten fliplr flipud float floor frac gelu half hardsigmoid hardswish hardtanh
     int isfinite isinf isnan isneginf isposinf layernorm leaky_relu log log10 log1p log2 log_softmax logcumsumexp
-    log_sigmoid logical_not logit logsigmoid logsumexp long max max_pool2d mean min mish nan_to_num nanmean nansum neg negative
+    log_sigmoid logical_not logit logsigmoid logsumexp long max max_pool2d mean min mish nan_to_num nanmean nansum neg
+    negative
     nonzero norm normalize ones_like prod qr quick_gelu rad2deg ravel reciprocal relu relu6 rot90 round rsqrt selu
     sgn short sigmoid sign signbit silu sin sinh softmax softmin softplus softsign sort sqrt square squeeze std
     std_mean sum svd swish t tan tanh trace transpose tril triu trunc unbind unsqueeze var var_mean zeros_like
