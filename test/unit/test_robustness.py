@@ -405,3 +405,21 @@ threads = [threading.Thread(target=attempt, args=(work,)) for work in asked[:3]]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["refused"] * 9, done.stderr
+
+
+def test_kernels_of_ever_new_constants_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tinygrad.codegen as codegen
+    import tinygrad.engine.launch as launch
+    import tinygrad.engine.realize as engine
+    import tinygrad.schedule as schedule
+
+    limits = [(codegen, "_MOST_PROGRAMS"), (launch, "_MOST_RUNTIMES"), (engine, "_MOST_LAUNCHES")]
+    for module, name in [*limits, (schedule, "CACHE_SIZE")]:
+        monkeypatch.setattr(module, name, 5)
+    x = Tensor([1.0, 2.0]).realize()
+    step = TinyJit(lambda t: (t * 3).realize())
+    for i in range(20):
+        assert (x * (i + 0.25) + i).tolist() == [i + 0.25 + i, 2 * (i + 0.25) + i]
+        assert step(x).tolist() == [3.0, 6.0], "a capture holds its kernels"
+    for kept in (codegen.to_program_cache, launch._runtimes, engine._table(), schedule.schedule_cache):
+        assert len(kept) <= 5

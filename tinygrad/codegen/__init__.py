@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad.codegen.kernel_record import record_kernel
 from tinygrad.codegen.program_cache import load_program, load_programs, save_program
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tinygrad.renderer import Renderer
 
 to_program_cache: dict[tuple[Any, ...], UOp] = {}
+# Some 40 KiB each. A program whose constants change with every step compiles new kernels for ever.
+_MOST_PROGRAMS: Final = 10_000
 _lock = threading.Lock()
 renew_in_child(sys.modules[__name__], "_lock")
 
@@ -107,6 +109,8 @@ def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
             save_program(ast, program, renderer, switches)
         record_kernel(ast, program, renderer)
         with _lock:
+            if len(to_program_cache) >= _MOST_PROGRAMS:
+                to_program_cache.clear()
             return to_program_cache.setdefault(key, program)
 
     return finish

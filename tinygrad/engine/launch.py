@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from tinygrad.device import Buffer, Device
 from tinygrad.profiling import ProfileProgramEvent, cpu_events
@@ -37,6 +37,7 @@ class Launch(Protocol):
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
 _runtimes: dict[tuple[str, UOp], Any] = {}
+_MOST_RUNTIMES: Final = 10_000  # launches hold those that they run
 
 
 def get_runtime(device: str, program: UOp, cache: bool = True) -> Any:
@@ -58,7 +59,11 @@ def get_runtime(device: str, program: UOp, cache: bool = True) -> Any:
     loaded = Device[device].runtime(elf)
     if PROFILE.get():
         cpu_events.append(ProfileProgramEvent(device, elf.name, elf.lib, elf.profile_key))
-    return _runtimes.setdefault(key, loaded) if cache else loaded
+    if not cache:
+        return loaded
+    if len(_runtimes) >= _MOST_RUNTIMES:
+        _runtimes.clear()
+    return _runtimes.setdefault(key, loaded)
 
 
 class KernelLaunch:

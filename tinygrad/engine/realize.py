@@ -41,7 +41,7 @@ _CODE_SWITCHES: Final = tuple(
         "DISABLE_FAST_IDIV", "EMULATED_DTYPES", "NUM_CPU_THREADS", "IMAGE", "FLOAT16", "USE_ATOMICS", "CHECK_BOUNDS",
     )
 )  # fmt: skip
-_MOST_LAUNCHES: Final = 50_000
+_MOST_LAUNCHES: Final = 10_000
 
 LaunchTable = dict[tuple[UOp, str], Launch]
 _tables: dict[Any, LaunchTable] = {}
@@ -53,8 +53,8 @@ def _table() -> LaunchTable:
     table = _tables.get(key)
     if table is None:
         table = _tables.setdefault(key, {})
-    elif len(table) > _MOST_LAUNCHES:
-        table.clear()
+    elif len(table) >= _MOST_LAUNCHES:
+        table = _tables[key] = {}  # another thread may be using the old one
     return table
 
 
