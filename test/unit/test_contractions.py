@@ -641,3 +641,18 @@ def test_axis_types_are_kept_in_the_record() -> None:
     info = program.src[0].arg
     assert info.applied_opts == steps
     assert AxisType.REDUCE in info.axis_types
+
+
+@pytest.mark.parametrize("rows", [8, 20, 64, 96])
+def test_what_adds_to_its_result_takes_whole_tiles(rows: int) -> None:
+    i, j, t = loop(rows, 0), loop(32, 1), red(48, 2)
+    product = at(param(1, rows * 48), i * 48 + t) * at(param(2, 48 * 32), t * 32 + j)
+    total = UOp(Ops.REDUCE, dtypes.float32, (product, t), (Ops.ADD, ()))
+    result, place = param(0, rows * 32), i * 32 + j
+    arrays = operands(rows, 32, 48, "nn")
+    wanted = arrays[0].reshape(-1) + expected(rows, 32, 48, "nn", 1, arrays).reshape(-1)
+    got, program = run(kernel(store(result, place, at(result, place) + total, i, j)), arrays)
+    np.testing.assert_array_equal(got, wanted)
+    steps = program.src[0].arg.applied_opts
+    assert any(o.op is OptOps.UPCAST for o in steps)
+    assert not any(o.op in (OptOps.PADTO, OptOps.OVERLAP) for o in steps)

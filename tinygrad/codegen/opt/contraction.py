@@ -105,8 +105,11 @@ def _copy_choices(kernel: Kernel, ranges: list[UOp], limit: int) -> Iterator[tup
                 yield ((a, f), (b, g))
 
 
-def search_tile(kernel: Kernel, sides: Sides, vector_bytes: int, registers: int) -> Tile | None:
-    """Return the register tile with the least estimated time, or None if neither factor can be vectorised well."""
+def search_tile(kernel: Kernel, sides: Sides, vector_bytes: int, registers: int, whole: bool = False) -> Tile | None:
+    """Return the register tile with the least estimated time, or None if neither factor can be vectorised well.
+
+    ``whole``: the last copies cannot overlap those before them, and masks would cost more than a better tile saves.
+    """
     best: Tile | None = None
     for j in (0, 1):
         wide, narrow = sides.loads[j], sides.loads[1 - j]
@@ -120,6 +123,8 @@ def search_tile(kernel: Kernel, sides: Sides, vector_bytes: int, registers: int)
             for vectors in range(1, min(4, max(1, size // lanes)) + 1):
                 limit = (registers - 1) // vectors - 1
                 for copies in _copy_choices(kernel, sides.ranges[1 - j], max(1, limit)):
+                    if whole and any(kernel.size(r) % f for r, f in copies):
+                        continue
                     scalars = len(narrow) * _shared_loads(kernel, sides.contracted, narrow, copies, vectors, registers)
                     cycles = _cycles(kernel, sides, (lane, lanes, vectors), copies, load, scalars, stores)
                     cycles *= 1 + _far(narrow, copies)
@@ -276,7 +281,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         return _optimize_matvec(schedule, kernel, sides)
     if optimize_tiled(schedule, kernel, sides) or optimize_blocked(schedule, kernel, sides):
         return True
-    tile = search_tile(kernel, sides, renderer.vector_bytes, renderer.vector_registers)
+    tile = search_tile(kernel, sides, renderer.vector_bytes, renderer.vector_registers, schedule.reads_outputs())
     dot = dot_product_form(kernel, sides)
     contiguous = tile is not None and any(
         all(a.step(tile.lane) == 1 for a in loads) and tile.lane in ranges
