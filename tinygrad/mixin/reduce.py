@@ -257,10 +257,13 @@ class ReduceMixin(ElementwiseMixin):
             >>> [t.item() for t in Tensor([1.0, 2.0, 3.0]).std_mean()]
             [1.0, 2.0]
         """
-        variance, mean = self.var_mean(axis if dim is None else dim, keepdim, correction)
+        own = self._statistics_dtype()
+        # The root of a variance that a half cannot hold may be one that it can.
+        wide = self.cast(least_upper_dtype(own, dtypes.float32))
+        variance, mean = wide.var_mean(axis if dim is None else dim, keepdim, correction)
         root = variance.sqrt()
         slope = root.eq(0).where(0.0, root.reciprocal() * 0.5)
-        return root._with_gradient(variance, slope), mean
+        return root._with_gradient(variance, slope).cast(own), mean.cast(own)
 
     # ---- norms -----------------------------------------------------------------------------------------------------
 
@@ -290,7 +293,9 @@ class ReduceMixin(ElementwiseMixin):
             >>> Tensor([[3.0, 4.0]]).normalize().numpy()
             array([[0.6, 0.8]], dtype=float32)
         """
-        magnitude = self.abs()
+        own = self._statistics_dtype()
+        wide = self.cast(least_upper_dtype(own, dtypes.float32))
+        magnitude = wide.abs()
         if p == 0:
             norm = self.ne(0).sum(dim, keepdim=True).clamp(min_=eps)
         elif p == math.inf:
@@ -299,7 +304,7 @@ class ReduceMixin(ElementwiseMixin):
             norm = magnitude.sum(dim, keepdim=True).clamp(min_=eps)
         elif p == 2:
             # Limited before the root, whose derivative at 0 is infinite.
-            norm = (self * self).sum(dim, keepdim=True).clamp(min_=eps * eps).sqrt()
+            norm = (wide * wide).sum(dim, keepdim=True).clamp(min_=eps * eps).sqrt()
         else:
             norm = magnitude.pow(p).sum(dim, keepdim=True).clamp(min_=eps**p).pow(1 / p)
-        return self / norm
+        return (wide / norm).cast(own)

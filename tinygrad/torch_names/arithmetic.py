@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.dtype import dtypes, strong_dtype
+from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype
 from tinygrad.torch_names.shapes import ShapeNames
 
 if TYPE_CHECKING:
@@ -155,15 +155,22 @@ class ArithmeticNames(ShapeNames):
     # ---- reductions --------------------------------------------------------------------------------------------------
 
     def norm(self, p: float = 2, dim: Any = None, keepdim: bool = False) -> Self:
-        """``(t.abs() ** p).sum(dim, keepdim) ** (1 / p)``; the largest element for p = inf."""
-        size = self.abs()
+        """``(t.abs() ** p).sum(dim, keepdim) ** (1 / p)``; the largest element for p = inf. Its gradient at 0 is 0.
+
+        Halves are added up in float32: squares of theirs soon have no place in them.
+        """
+        own = self._statistics_dtype()
+        size = self.cast(least_upper_dtype(own, dtypes.float32)).abs()
         if p == float("inf"):
-            return size.max(dim, keepdim)
+            return self.abs().max(dim, keepdim)
         if p == 0:
             return self.ne(0).cast(self.dtype).sum(dim, keepdim)
-        if p in {1, 2}:
-            return size.sum(dim, keepdim) if p == 1 else self.square().sum(dim, keepdim).sqrt()
-        return size.pow(p).sum(dim, keepdim).pow(1 / p)
+        if p == 1:
+            return size.sum(dim, keepdim).cast(self.abs().sum(dim, keepdim).dtype)
+        total = (size.square() if p == 2 else size.pow(p)).sum(dim, keepdim)
+        root = total.sqrt() if p == 2 else total.pow(1 / p)
+        slope = total.eq(0).where(0.0, root / (total * p))
+        return root._with_gradient(total, slope).cast(own)
 
     def aminmax(self, dim: Any = None, keepdim: bool = False) -> tuple[Self, Self]:
         """``t.min(dim, keepdim), t.max(dim, keepdim)``."""

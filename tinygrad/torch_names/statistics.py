@@ -24,6 +24,8 @@ class StatisticsNames(NumberNames):
 
     def cov(self, *, correction: int = 1) -> Self:
         """``d @ d.T / (n - correction)``, d = t - t.mean(1, keepdim=True): rows are variables, columns observations."""
+        if self.ndim > 2:
+            raise ValueError(f"cov: shape {self.shape}; expected rows of observations, at most 2 dims")
         rows = self.reshape(1, -1) if self.ndim < 2 else self
         centred = rows - rows.mean(1, keepdim=True)
         found: Self = centred @ centred.transpose(0, 1) / (rows.shape[1] - correction)
@@ -87,6 +89,8 @@ class StatisticsNames(NumberNames):
     def quantile(self, q: Any, dim: int | None = None, keepdim: bool = False) -> Self:
         """Between the two sorted values beside place q * (n - 1) along ``dim``, in proportion; NaN if any is."""
         self._check_float("quantile")
+        if isinstance(q, (int, float)) and not 0 <= q <= 1:
+            raise ValueError(f"quantile: q={q}; expected a number from 0 to 1")
         shape = (1,) * self.ndim
         x, axis = (self.flatten(), 0) if dim is None else (self, self._resolve_dim(dim, op="quantile"))
         ordered, count = x.sort(axis)[0], x.shape[axis]

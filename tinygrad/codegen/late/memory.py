@@ -152,15 +152,18 @@ class Memory(Addresses):
     ) -> UOp | None:
         """Load lanes that lie near each other in whole vectors, and pick them out; None if they lie too far apart.
 
-        What lies between two elements that are read may be read too; the copies of a load share the vectors.
+        What lies between two elements that are read may be read too; the copies of a load share the vectors. Under
+        gates they do not: what one copy may read says nothing about another one.
         """
         values = self.values
         active = self._active(gate, n)
-        low, high = self._window(u, scalars, n)
+        if n < 4 or not any(active):
+            return None
+        own = [place for place, on in zip(places, active, strict=True) if on]
+        near = min(own), max(own)
+        low, high = near if len(u.src) > 2 else self._window(u, scalars, n)
         span = high - low + 1
-        # Under gates, what one copy may read says nothing about another one, so all of them lie in a few vectors.
-        reach = span if len(u.src) > 2 else max(places) - min(places) + 1
-        if reach > 4 * n or n < 4 or not any(active):
+        if near[1] - near[0] >= 4 * n:
             return None
         open_gate = gate if gate is not None and values.const_lanes(gate) is None else None
         lane_gate = open_gate if open_gate in values.width else None
