@@ -693,3 +693,12 @@ def test_constants_hold_what_storage_holds(source: DType, target: DType) -> None
         folded = (constant * Tensor(3, dtype=target)).cast(dtypes.float64)
         if target != dtypes.bool:
             np.testing.assert_array_equal(folded.item(), (stored * third).cast(dtypes.float64).item())
+
+
+@pytest.mark.parametrize("dtype", dtypes.fp8s, ids=str)
+def test_a_fraction_is_cut_to_a_zero_that_the_dtype_has(dtype: DType) -> None:
+    has_negative_zero = round_to(-0.0, dtype)[()]
+    for x in (Tensor([-0.3], dtype=dtype), Tensor(-0.3, dtype=dtype)):
+        cut = np.float64(x.trunc().numpy().reshape(-1)[0])
+        assert cut == 0
+        assert np.signbit(cut) == np.signbit(has_negative_zero)

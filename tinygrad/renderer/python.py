@@ -94,6 +94,8 @@ def alu_expression(u: UOp) -> str:
         case Ops.CMOD:
             return _fit("float_mod({0}, {1})", dtype) if dtypes.is_float(dtype) else "cmod({0}, {1})"
         case Ops.TRUNC:
+            if dtype in dtypes.fp8s:
+                return _fit("trunc({0})", dtype)  # some have no -0.0
             return "trunc({0})" if dtypes.is_float(dtype) else "{0}"
         case Ops.SHL:
             # By the width or more (a negative count is a large one), nothing is left, or the sign.
