@@ -139,8 +139,8 @@ def test_run_lazy(tmp_path: Path) -> None:
     (product,) = [name for name in names if name.startswith("r_")]
     assert re.search(rf"^{product}: .*Opt\(", output, re.MULTILINE), "DEBUG=3 shows the steps of the optimiser"
     values = [float(v) for v in re.findall(r"\d+\.\d+", output[output.index("[[") :])]
-    # Sums of 1024 products of two uniform numbers: mean 256, standard deviation 7. The 36 of them share six rows and six
-    # columns, so their mean has the standard deviation sqrt(1024 / 12 / 6 / 4 * 2) = 2.7, not 7 / 6: 27 is ten of these.
+    # Sums of 1024 products of two uniform numbers: mean 256, standard deviation 7. The 36 of them share six rows and
+    # six columns, so their mean has the deviation sqrt(1024 / 12 / 6 / 4 * 2) = 2.7, not 7 / 6: 27 is ten of these.
     assert len(values) == 36
     assert abs(np.mean(values) - 256) < 27
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from test.helpers_ast import at, kernel, loop, param, red, run_program, store
+from test.helpers_contractions import expected, matmul, operands, run
 from tinygrad import Tensor, dtypes
 from tinygrad.codegen import do_to_program
-from tinygrad.codegen.opt import KernelOptError, Opt, OptOps, blocking, tile_blocks
+from tinygrad.codegen.opt import KernelOptError, Opt, OptOps, blocking, contraction, tile_blocks
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.contraction import Tile, find_contraction, unroll_contracted
 from tinygrad.codegen.opt.policy import automatic
@@ -37,39 +38,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tile_blocks, name, value)
     for name, least in {"BLOCK_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1}.items():
         monkeypatch.setattr(split, name, least)
-
-
-def matmul(m: int, n: int, k: int, layout: str = "nn", batch: int = 1, dtype: DType = dtypes.float32) -> UOp:
-    """Return the kernel c[b, i, j] = sum over k of a * b; layout tells which operands are transposed."""
-    b, i, j, t = loop(batch, 0), loop(m, 1), loop(n, 2), red(k, 3)
-    left = at(param(1, batch * m * k, dtype), b * (m * k) + (i * k + t if layout[0] == "n" else t * m + i))
-    right = at(param(2, batch * n * k, dtype), b * (n * k) + (t * n + j if layout[1] == "n" else j * k + t))
-    total = UOp(Ops.REDUCE, dtype, (left * right, t), (Ops.ADD, ()))
-    return kernel(store(param(0, batch * m * n, dtype), b * (m * n) + i * n + j, total, b, i, j))
-
-
-def operands(m: int, n: int, k: int, layout: str, batch: int = 1, dtype: type = np.float32) -> dict[int, np.ndarray]:
-    """Return operands and a result full of something else, by slot."""
-    rng = np.random.default_rng(m * 10007 + n * 101 + k)
-    sides = [rng.integers(-4, 5, (batch, *shape)).astype(dtype) for shape in ((m, k), (k, n))]
-    flat = [s if x == "n" else s.transpose(0, 2, 1) for s, x in zip(sides, layout, strict=True)]
-    result = np.full(batch * m * n, 77, dtype)
-    return {0: result, **{i + 1: np.ascontiguousarray(x).ravel() for i, x in enumerate(flat)}}
-
-
-def expected(m: int, n: int, k: int, layout: str, batch: int, arrays: dict[int, np.ndarray]) -> np.ndarray:
-    """Return the result by numpy."""
-    shapes = [(m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k)]
-    left, right = (arrays[i + 1].reshape(batch, *s) for i, s in enumerate(shapes))
-    left = left if layout[0] == "n" else left.transpose(0, 2, 1)
-    right = right if layout[1] == "n" else right.transpose(0, 2, 1)
-    return (left @ right).ravel()
-
-
-def run(sink: UOp, arrays: dict[int, np.ndarray], device: str = "CPU") -> tuple[np.ndarray, UOp]:
-    """Compile without caches and run; returns buffer 0 and the program."""
-    program = do_to_program(sink, Device[device].renderer)
-    return run_program(program, device, arrays)[0], program
+    monkeypatch.setattr(contraction, "optimize_strips", lambda *_: False)
 
 
 AWKWARD = [(1, 2), (7, 33), (12, 32), (13, 31), (24, 64), (25, 65), (47, 97), (50, 16)]
@@ -535,8 +504,9 @@ def test_large_matmul_takes_blocks_and_is_as_accurate_as_numpy() -> None:
     exact = a.astype(np.float64) @ b.astype(np.float64)
     ours = np.abs((Tensor(a) @ Tensor(b)).numpy() - exact).max()
     assert ours <= 3 * np.abs(a @ b - exact).max()
-    steps = automatic(simplify_kernel(matmul(830, 900, 1024)), Device["CPU"].renderer).applied
-    assert {OptOps.CACHE, OptOps.STAGE, OptOps.THREAD} <= {o.op for o in steps}
+    for layout, wanted in (("nn", {OptOps.BLOCK}), ("tn", {OptOps.CACHE})):
+        steps = automatic(simplify_kernel(matmul(830, 900, 1024, layout)), Device["CPU"].renderer).applied
+        assert {OptOps.STAGE, OptOps.THREAD} | wanted <= {o.op for o in steps}
 
 
 @pytest.mark.parametrize(
@@ -549,8 +519,9 @@ def test_sizes_from_which_blocks_are_taken(m: int, n: int, k: int, layout: str) 
     wanted = expected(m, n, k, layout, 1, arrays)  # of integers, so every order of the sums gives the same
     got, program = run(matmul(m, n, k, layout), arrays)
     np.testing.assert_array_equal(got, wanted)
-    staged = sum(o.op is OptOps.STAGE for o in program.src[0].arg.applied_opts)
-    assert staged == (2 if split.takes_blocks(m, n, k) else 0)
+    # Strips of columns copy one operand, blocks of rows and columns both.
+    copies = any(o.op is OptOps.STAGE for o in program.src[0].arg.applied_opts)
+    assert copies == split.takes_blocks(m, n, k)
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 65, 67, 130])

@@ -133,7 +133,7 @@ def choose_blocks(narrow: int, wide: int, machine: Machine, around: int, copies:
     return best[1]
 
 
-def _copy_cycles(loads: list[Access], r: UOp, k: UOp, needs_panel: bool) -> float:
+def copy_cycles(loads: list[Access], r: UOp, k: UOp, needs_panel: bool) -> float:
     """Return the cycles per element of copying an operand."""
     if all(a.step(r) in (0, 1) for a in loads):
         return COPY_CYCLES
@@ -191,7 +191,7 @@ def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
     lanes, longest = kernel.lanes(j, renderer.vector_bytes), longest_sides(renderer.cache_bytes, itemsize)
     machine = Machine(renderer.vector_registers, lanes, renderer.threads, longest)
     narrow, wide = sides.loads[1 - wide_side], sides.loads[wide_side]
-    copies = _copy_cycles(narrow, i, k, False), _copy_cycles(wide, j, k, True)
+    copies = copy_cycles(narrow, i, k, False), copy_cycles(wide, j, k, True)
     chosen = choose_blocks(*sizes[:2], machine, product.around, copies)
     cores, factors = enumerate(renderer.tensor_cores), schedule.factors()
     unit = next((n for n, c in cores if not c.is_tile and c.dims[0] == lanes and narrow_factors(factors, c)), None)

@@ -19,6 +19,7 @@ from tinygrad.codegen.opt.analysis import Access, Kernel
 from tinygrad.codegen.opt.blocking import optimize_blocked
 from tinygrad.codegen.opt.loops import LOOPS, block_long_sums, position, use_threads, vectorize_output, vectorize_reduce
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.opt.strips import optimize_strips
 from tinygrad.codegen.opt.tile_blocks import optimize_tiled
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -279,7 +280,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         return False
     if not all(sides.ranges):
         return _optimize_matvec(schedule, kernel, sides)
-    if optimize_tiled(schedule, kernel, sides) or optimize_blocked(schedule, kernel, sides):
+    if any(policy(schedule, kernel, sides) for policy in (optimize_tiled, optimize_strips, optimize_blocked)):
         return True
     tile = search_tile(kernel, sides, renderer.vector_bytes, renderer.vector_registers, schedule.reads_outputs())
     dot = dot_product_form(kernel, sides)
