@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -261,7 +262,7 @@ def cut(schedule: Schedule, r: UOp, tile: int, count: int, blocks: int) -> tuple
     return outer, middle, schedule.axes[at].range
 
 
-def move_to_the_end(schedule: Schedule, wanted: list[UOp], inside: list[UOp | None]) -> int:
+def move_to_the_end(schedule: Schedule, wanted: list[UOp], inside: Sequence[UOp | None]) -> int:
     """Move output loops to the end, in the given order; returns the position of the first one that is ``inside``."""
     outputs = [n for n, a in enumerate(schedule.axes) if not a.reduce]
     for place, r in zip(outputs[len(outputs) - len(wanted) :], wanted, strict=True):
