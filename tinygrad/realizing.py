@@ -26,6 +26,7 @@ from tinygrad.uop.sharding import storages_of
 from tinygrad.uop.views import own_copy, unproved_slices
 
 if TYPE_CHECKING:
+    from tinygrad.engine.eager import Form
     from tinygrad.schedule import Becomes
     from tinygrad.tensor import Tensor
 
@@ -39,7 +40,12 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
 
     Where something fails, tensors that were not computed keep their graphs: asked for again, they are computed again.
     """
+    from tinygrad.engine.eager import form_of
+
     with labelled(None):  # what the stages make is no longer what the user asked for, node by node
+        if len(tensors) == 1 and (form := form_of(tensors[0].uop)) is not None:
+            _compute_one(tensors[0], form, update_stats)
+            return
         if not any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors):
             _compute(tensors, update_stats)
             return
@@ -50,7 +56,21 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
                 _compute(pending, update_stats)
 
 
-def _compute(tensors: list[Tensor], update_stats: bool) -> None:
+def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> None:
+    """Compute a tensor, by the kernels that computed an equal graph before if there were any."""
+    from tinygrad.engine.eager import remember, run_known
+
+    root = tensor.uop
+    shown = run_known(form, update_stats)
+    if shown is not None:
+        apply_map_to_tensors({root: shown}, "realize", [tensor])
+        return
+    linear, becomes = _compute([tensor], update_stats)
+    remember(form, linear, becomes.get(root))
+
+
+def _compute(tensors: list[Tensor], update_stats: bool) -> tuple[UOp, Becomes]:
+    """Schedule and run tensors; returns the schedule, and what their nodes have become."""
     from tinygrad.engine.realize import run_linear
 
     linear, var_vals, becomes = _planned(tensors, needs_values=True)
@@ -60,6 +80,7 @@ def _compute(tensors: list[Tensor], update_stats: bool) -> None:
         apply_map_to_tensors(_computed(becomes, linear, error.__dict__.get("calls_done", 0)), "realize", tensors)
         raise
     apply_map_to_tensors(becomes, "realize", tensors)
+    return linear, becomes
 
 
 def _check_bound(sink: UOp) -> None:

@@ -47,9 +47,14 @@ LaunchTable = dict[tuple[UOp, str], Launch]
 _tables: dict[Any, LaunchTable] = {}
 
 
+def code_switches() -> tuple[Any, ...]:
+    """Return the values of everything that decides which code a kernel becomes, other than the kernel."""
+    return (tuple([get() for get in _CODE_SWITCHES]), tuple(settings.DEV.get()), cache_token())
+
+
 def _table() -> LaunchTable:
     """Return the launches made under the present switches, targets and middleware."""
-    key = (tuple([get() for get in _CODE_SWITCHES]), tuple(settings.DEV.get()), cache_token())
+    key = code_switches()
     table = _tables.get(key)
     if table is None:
         table = _tables.setdefault(key, {})
@@ -355,7 +360,7 @@ def time_call(
 
 
 __all__ = [
-    "before_data_access", "call_buffers", "capturing", "compile_linear", "estimate_uop", "get_call_arg_uops",
+    "before_data_access", "call_buffers", "capturing", "code_switches", "compile_linear", "estimate_uop", "get_call_arg_uops",
     "get_call_name", "get_call_outs_ins", "get_runtime", "launches_of", "resolve_params", "run_linear", "start_launch",
     "time_call",
 ]  # fmt: skip
