@@ -38,10 +38,12 @@ def _words(key: UOp, count: int) -> UOp:
     from tinygrad.uop.ops import UOp
 
     half = ceildiv(count, 2)
-    index = UOp.arange(half, dtype=dtypes.uint64)
-    block = (index | ((index + half) << 32)).threefry(key._broadcast_to((half,)))
-    low, high = block.cast(dtypes.uint32), (block >> 32).cast(dtypes.uint32)
-    words: UOp = low.cat(high).shrink_to(count)
+    position = UOp.arange(count, dtype=dtypes.uint64)
+    is_low = position < half
+    # A word chooses its block and then its half of it: joining two halves would encrypt two blocks for every word.
+    index = is_low.where(position, position - half)
+    block = (index | ((index + half) << 32)).threefry(key._broadcast_to((count,)))
+    words: UOp = is_low.where(block.cast(dtypes.uint32), (block >> 32).cast(dtypes.uint32))
     return words
 
 
