@@ -10,7 +10,7 @@ help:
 	@echo "make test    run the tests, without those that need the network or much time"
 	@echo "make check   formatting, lint, types, test/null and test/unit"
 	@echo "make lint    formatting, lint and types alone"
-	@echo "make bench   speed beside other libraries, as a table of ratios"
+	@echo "make bench   speed beside other libraries as a table of ratios, then compile time"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make clean   remove $(VENV), the environments of the benchmark and the caches of the tools"
 
@@ -44,6 +44,7 @@ lint: $(VENV)/installed-testing
 # ARGS="--peers torch,jax --only softmax" and the like go to the program.
 bench: $(VENV)/installed
 	$(RUN) -m bench.run $(ARGS)
+	$(RUN) -m bench.compile
 
 format: $(VENV)/installed-testing
 	$(RUN) -m ruff format .

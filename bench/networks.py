@@ -153,20 +153,24 @@ def tinygrad_forward(tinygrad: Any, images: Any, *values: Any) -> Function:
 # ---- a transformer, for the growth of compile time -------------------------------------------------------------------
 
 
-def transformer_gradients(tinygrad: Any, layers: int, width: int = 64, heads: int = 4, length: int = 32) -> list[Any]:
-    """Return the gradients of all weights of a transformer with so many layers, not realised."""
+def transformer_inputs(tinygrad: Any, layers: int, width: int = 64, length: int = 32) -> tuple[Any, list[list[Any]]]:
+    """Return the input of a transformer with so many layers, and the four weights of each layer, realised."""
     tensor = tinygrad.Tensor
     shapes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
     weights = [[tensor.randn(*shape) * 0.1 for shape in shapes] for _ in range(layers)]
-    flat = [w for layer in weights for w in layer]
-    flat[0].realize(*flat[1:])
-    x = tensor.randn(2, length, width).realize()
+    x = tensor.randn(2, length, width)
+    return x.realize(*(w for layer in weights for w in layer)), weights
+
+
+def transformer_gradients(x: Any, weights: list[list[Any]], heads: int = 4) -> list[Any]:
+    """Return the gradients of all weights of a transformer, not realised."""
+    batch, length, width = x.shape
     for packed, out, up, down in weights:
         q, k, v = (
-            part.reshape(2, length, heads, width // heads).transpose(1, 2)
+            part.reshape(batch, length, heads, width // heads).transpose(1, 2)
             for part in (x.layernorm() @ packed).chunk(3, dim=-1)
         )
-        attended = q.scaled_dot_product_attention(k, v, is_causal=True).transpose(1, 2).reshape(2, length, width)
+        attended = q.scaled_dot_product_attention(k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
         x = x + attended @ out
         x = x + (x.layernorm() @ up).gelu() @ down
-    return x.square().mean().gradient(*flat)  # type: ignore[no-any-return]
+    return x.square().mean().gradient(*(w for layer in weights for w in layer))  # type: ignore[no-any-return]

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+import tinygrad
+from bench.networks import transformer_gradients, transformer_inputs
 from tinygrad import Context, Tensor, repointing
 from tinygrad.schedule import ordering
+from tinygrad.uop import rewrite
 
 Program = Callable[[int], list[Tensor]]
 
@@ -86,3 +89,38 @@ def test_a_realize_does_not_look_at_tensors_that_are_computed() -> None:
         kept += [(Tensor([1.0, 2.0]) + 1).realize() for _ in range(50)]
     assert counts[0], "nothing was counted"
     assert counts[2] <= counts[0] + 10, counts
+
+
+@pytest.fixture(scope="module")
+def deeper_and_deeper() -> list[tuple[int, int, int]]:
+    """Calls, kernels that differ, and nodes visited by rewrites, of a transformer's gradients with 2, 4 and 8 layers."""
+    found = []
+    run = rewrite._Rewrite.run
+    for layers in (2, 4, 8):
+        gradients = transformer_gradients(*transformer_inputs(tinygrad, layers, width=16, length=8), heads=2)
+        visited = 0
+
+        def counted(rewriting: Any, root: Any) -> Any:
+            nonlocal visited
+            try:
+                return run(rewriting, root)
+            finally:
+                visited += len(rewriting.replaced)
+
+        with pytest.MonkeyPatch.context() as patch, Context(SCACHE=0):
+            patch.setattr(rewrite._Rewrite, "run", counted)
+            linear = gradients[0].schedule_linear(*gradients[1:])
+        found.append((len(linear.src), len({call.src[0] for call in linear.src}), visited))
+    return found
+
+
+def test_repeated_layers_cost_one_compile(deeper_and_deeper: list[tuple[int, int, int]]) -> None:
+    few, more, most = deeper_and_deeper
+    assert most[1] == more[1], "kernels of a layer in the middle are those of every other one"
+    assert more[1] <= few[1] + 4, "with two layers there is none in the middle"
+
+
+@pytest.mark.parametrize("what", [0, 2], ids=["calls", "nodes visited"])
+def test_scheduling_grows_in_proportion_to_the_layers(what: int, deeper_and_deeper: list[tuple[int, int, int]]) -> None:
+    few, more, most = (counts[what] for counts in deeper_and_deeper)
+    assert 0 < most - more <= 2.2 * (more - few)

@@ -360,7 +360,7 @@ def time_call(
 
 
 __all__ = [
-    "before_data_access", "call_buffers", "capturing", "code_switches", "compile_linear", "estimate_uop", "get_call_arg_uops",
-    "get_call_name", "get_call_outs_ins", "get_runtime", "launches_of", "resolve_params", "run_linear", "start_launch",
-    "time_call",
+    "before_data_access", "call_buffers", "capturing", "code_switches", "compile_linear", "estimate_uop",
+    "get_call_arg_uops", "get_call_name", "get_call_outs_ins", "get_runtime", "launches_of", "resolve_params",
+    "run_linear", "start_launch", "time_call",
 ]  # fmt: skip

@@ -28,7 +28,10 @@ Derived = TypeVar("Derived")
 
 def derive(u: UOp, slot: str, rule: Callable[[UOp], Derived]) -> Derived:
     """Compute a cached property of ``u`` and of every source that lacks it, sources first, without recursion."""
-    if all([hasattr(s, slot) for s in u.src]):  # nearly always: nodes are asked soon after they are made
+    for s in u.src:
+        if not hasattr(s, slot):
+            break
+    else:  # nearly always: nodes are asked soon after they are made
         found = rule(u)
         setattr(u, slot, found)
         return found
