@@ -93,7 +93,7 @@ def test_a_realize_does_not_look_at_tensors_that_are_computed() -> None:
 
 @pytest.fixture(scope="module")
 def deeper_and_deeper() -> list[tuple[int, int, int]]:
-    """Calls, kernels that differ, and nodes visited by rewrites, of a transformer's gradients with 2, 4 and 8 layers."""
+    """Calls, different kernels and nodes visited by rewrites, of the gradients of 2, 4 and 8 layers."""
     found = []
     run = rewrite._Rewrite.run
     for layers in (2, 4, 8):
