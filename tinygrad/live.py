@@ -38,9 +38,14 @@ _unsettled: dict[_TensorRef, None] = {}
 _showing: dict[Slot, list[_TensorRef]] = {}
 
 
-def _forget(ref: _TensorRef) -> None:
-    all_tensors.pop(ref, None)
-    _unsettled.pop(ref, None)
+def _forget(
+    ref: _TensorRef,
+    tensors: dict[_TensorRef, Slot | None] = all_tensors,
+    unsettled: dict[_TensorRef, None] = _unsettled,
+) -> None:
+    # The tables are arguments because at exit the names of this module may be gone before the last tensor is.
+    tensors.pop(ref, None)
+    unsettled.pop(ref, None)
 
 
 def register(tensor: Tensor) -> None:

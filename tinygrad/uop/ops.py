@@ -52,10 +52,11 @@ _interned: dict[tuple[Any, ...], _NodeRef] = {}
 _label = _METADATA.get
 
 
-def _forget(ref: _NodeRef) -> None:
-    # Another thread may have put a new node under the key since this one died.
-    if _interned.get(ref.key) is ref:
-        _interned.pop(ref.key, None)
+def _forget(ref: _NodeRef, interned: dict[tuple[Any, ...], _NodeRef] = _interned) -> None:
+    # Another thread may have put a new node under the key since this one died. The table is an argument because at
+    # exit the names of this module may be gone before the last node is.
+    if interned.get(ref.key) is ref:
+        interned.pop(ref.key, None)
 
 
 MovementArg: TypeAlias = tuple[Any, ...]
