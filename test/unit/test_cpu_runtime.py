@@ -120,6 +120,18 @@ def test_sleeping_workers_wake_up(rows_program: CPUProgram, rows_input: np.ndarr
             np.testing.assert_array_equal(got, sequential(rows_input))
 
 
+def test_idle_workers_sleep() -> None:
+    done = run_script("""
+import time
+check()
+time.sleep(0.05)  # longer than workers spin
+before = time.process_time()  # of all threads
+time.sleep(0.5)
+print("slept" if time.process_time() - before < 0.1 else "worked")
+""")
+    assert done.stdout == "slept\n", done.stderr
+
+
 def test_launches_from_several_threads(rows_program: CPUProgram, rows_input: np.ndarray) -> None:
     want, wrong = sequential(rows_input), []
 

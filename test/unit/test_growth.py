@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tinygrad
 from bench.networks import transformer_gradients, transformer_inputs
-from tinygrad import Context, Tensor, repointing
+from tinygrad import Context, Tensor, TinyJit, nn, repointing
+from tinygrad.live import all_tensors
 from tinygrad.schedule import ordering
 from tinygrad.uop import rewrite
+from tinygrad.uop.ops import _interned
 
 Program = Callable[[int], list[Tensor]]
 
@@ -124,3 +129,51 @@ def test_repeated_layers_cost_one_compile(deeper_and_deeper: list[tuple[int, int
 def test_scheduling_grows_in_proportion_to_the_layers(what: int, deeper_and_deeper: list[tuple[int, int, int]]) -> None:
     few, more, most = (counts[what] for counts in deeper_and_deeper)
     assert 0 < most - more <= 2.2 * (more - few)
+
+
+def training() -> Callable[[], Any]:
+    layer = nn.Linear(8, 4)
+    optimizer = nn.optim.Adam(nn.state.get_parameters(layer))
+    x, y = Tensor.rand(16, 8).realize(), Tensor.randint(16, high=4).realize()
+
+    def step() -> Tensor:
+        with Context(TRAINING=1):
+            optimizer.zero_grad()
+            loss = layer(x).sparse_categorical_crossentropy(y).backward()
+            return loss.realize(*optimizer.schedule_step())
+
+    return step
+
+
+def jitted_training() -> Callable[[], Any]:
+    return TinyJit(training())
+
+
+def expressions() -> Callable[[], Any]:
+    kept = [Tensor([1.0, 2.0, 3.0]).realize()]
+
+    def step() -> float:
+        kept[0] = (kept[0] * 0.5 + 1).realize()
+        return float((kept[0] * kept[0]).sum().item())
+
+    return step
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("program", "steps"), [(jitted_training, 10_000), (expressions, 10_000), (training, 600)])
+def test_memory_does_not_grow_with_the_steps(program: Callable[[], Callable[[], Any]], steps: int) -> None:
+    def held() -> tuple[int, int, int]:
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+        return pages << 12, len(_interned), len(all_tensors)
+
+    step = program()
+    for _ in range(steps // 5):
+        step()
+    before = held()
+    for _ in range(steps - steps // 5):
+        step()
+    after = held()
+    assert after[0] - before[0] < 4 << 20
+    assert after[1] - before[1] < 100
+    assert after[2] - before[2] < 20
