@@ -390,6 +390,8 @@ class Compiled:
 
     ifaces: ClassVar[Sequence[Any]] = ()
     has_copy_queue: ClassVar[bool] = False
+    # Whether the times of launches tell which code is faster: what BEAM searches by.
+    has_clock: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ from test.helpers_ast import at, kernel, loop, param, red, run_program, store
 from tinygrad import Tensor, TinyJit, Variable, diskcache, nn
 from tinygrad.codegen import to_program, to_program_cache
 from tinygrad.codegen.opt import Opt, OptOps
-from tinygrad.codegen.opt.measure import Measurement
+from tinygrad.codegen.opt.measure import Stopwatch
+from tinygrad.codegen.opt.neighbours import limit_exceeded, neighbours, replay, structure
 from tinygrad.codegen.opt.policy import automatic
-from tinygrad.codegen.opt.search import beam_search
+from tinygrad.codegen.opt.search import beam_search, search_steps
+from tinygrad.codegen.opt.search_report import Report
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.device import Device
-from tinygrad.helpers import Context
+from tinygrad.helpers import Context, getenv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -37,40 +41,147 @@ def matmul_sink(n: int) -> UOp:
     return kernel(store(param(0, n * n), i * n + j, product.reduce(r, arg=Ops.ADD), i, j))
 
 
+class Clock:
+    """Stands for measurements on a device: gives times by a rule."""
+
+    def __init__(self, rule: Callable[[tuple[Opt, ...]], float]) -> None:
+        self.rule = rule
+        self.prepared: list[tuple[Opt, ...]] = []
+        self.times: dict[tuple[Opt, ...], list[float]] = {}
+
+    def prepare(self, variants: Any) -> None:
+        self.prepared += variants
+
+    def __call__(self, steps: tuple[Opt, ...], limit: float) -> float:
+        self.times.setdefault(steps, []).append(self.rule(steps))
+        return self.times[steps][-1]
+
+
+def start_of(sink: UOp) -> tuple[UOp, tuple[Opt, ...]]:
+    """Return a kernel as a search gets it, and the steps of its policy."""
+    policy = automatic(simplify_kernel(sink), Device["CPU"].renderer)
+    return policy.sink, tuple(policy.applied)
+
+
+def searched(sink: UOp, clock: Clock, width: int = 2) -> tuple[Opt, ...]:
+    sink, start = start_of(sink)
+    with Context(CACHELEVEL=0):
+        return beam_search(sink, Device["CPU"].renderer, start, width, clock, Report())
+
+
 def test_search_finds_the_fastest_and_measures_it_again() -> None:
-    sink, renderer = matmul_sink(32), Device["CPU"].renderer
-    policy = automatic(simplify_kernel(sink), renderer)
-    timed: dict[tuple[Opt, ...], list[float]] = {}
+    # A clock that favours copies and refuses lanes.
+    def rule(steps: tuple[Opt, ...]) -> float:
+        has_lanes = any(s.op is OptOps.VECTOR for s in steps) and steps != start
+        return math.inf if has_lanes else 1.0 / (1 + min(sum(s.op is OptOps.UPCAST for s in steps), 2))
 
-    def measure(steps: tuple[Opt, ...], limit: float) -> float:
-        # A clock that favours copies and refuses lanes.
-        upcasts = sum(s.op is OptOps.UPCAST for s in steps)
-        time = float("inf") if any(s.op is OptOps.VECTOR for s in steps) else 1.0 / (1 + min(upcasts, 2))
-        timed.setdefault(steps, []).append(time)
-        return time
-
-    start = tuple(policy.applied)
-    with Context(IGNORE_BEAM_CACHE=1, CACHELEVEL=0):
-        best = beam_search(policy.sink, renderer, start, 2, measure)
-    assert timed[best][0] == min(times[0] for times in timed.values()) == 1 / 3
-    assert {steps for steps, times in timed.items() if len(times) > 1} == {best, start}
+    start = start_of(matmul_sink(32))[1]
+    clock = Clock(rule)
+    best = searched(matmul_sink(32), clock)
+    assert clock.times[best][0] == min(times[0] for times in clock.times.values())
+    # A kernel of a second is long: the policy's is measured twice before anything is compared with it.
+    again = {steps for steps, times in clock.times.items() if len(times) > 2}
+    assert again == ({best, start} if best != start else set())
+    assert set(clock.prepared) == set(clock.times) - {start}
+    assert len(clock.prepared) == len(set(clock.prepared)), "nothing is tried twice"
 
 
 @pytest.mark.parametrize("start_is_slow", [False, True])
 def test_search_is_not_led_astray_by_a_lucky_measurement(start_is_slow: bool) -> None:
     """Whatever a candidate took at first, the policy's steps stay unless it is faster beside them."""
-    sink, renderer = matmul_sink(32), Device["CPU"].renderer
-    policy = automatic(simplify_kernel(sink), renderer)
-    start, seen = tuple(policy.applied), set()
+    start = start_of(matmul_sink(32))[1]
 
-    def measure(steps: tuple[Opt, ...], limit: float) -> float:
-        lucky = steps not in seen and steps != start
-        seen.add(steps)
+    def rule(steps: tuple[Opt, ...]) -> float:
+        lucky = steps not in clock.times and steps != start
         return 0.5 if lucky else 2.0 if steps == start and start_is_slow else 1.0
 
-    with Context(IGNORE_BEAM_CACHE=1, CACHELEVEL=0):
-        best = beam_search(policy.sink, renderer, start, 2, measure)
-    assert (best != start) == start_is_slow
+    clock = Clock(rule)
+    assert (searched(matmul_sink(32), clock) != start) == start_is_slow
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 1e-5, 1e-4, 1.0])
+def test_short_kernels_are_worth_few_tries(seconds: float) -> None:
+    """A search must not take longer than what it is for; a kernel that takes as long as its launch is left alone."""
+    clock = Clock(lambda steps: seconds)
+    best = searched(matmul_sink(64), clock, width=1)
+    most = 0 if seconds < search_module.LAUNCH_SECONDS else seconds * search_module.TRIES_PER_SECOND
+    most = min(max(most, search_module.FEWEST_TRIES), search_module.MOST_TRIES) if most else 0
+    assert len(clock.prepared) <= most
+    assert (not clock.prepared) == (seconds == 1e-6)
+    assert best == start_of(matmul_sink(64))[1]
+
+
+@pytest.mark.parametrize("n", [16, 48, 100])
+def test_neighbours_fit_and_are_few(n: int) -> None:
+    """All can be compiled; those of one structure have the same operations."""
+    renderer = Device["CPU"].renderer
+    sink, start = start_of(matmul_sink(n))
+    kernels: dict[Any, set[tuple[str, ...]]] = {}
+    for _, schedule in list(neighbours(sink, renderer, start))[:60]:
+        if schedule.cached or schedule.staged:
+            continue
+        ast = sink.replace(arg=replace(sink.arg, opts_to_apply=tuple(schedule.applied)))
+        linear = to_program(ast, renderer).src[1].src
+        kernels.setdefault(structure(schedule), set()).add(tuple(sorted(str(u.op) for u in linear)))
+    assert len(kernels) > 5
+    assert all(len(sources) == 1 for sources in kernels.values())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (["UPCAST:0:4", "VECTOR:1:8"], ["VECTOR:1:8", "UPCAST:0:4"], True),
+        (["UPCAST:0:4", "UNROLL:0:2", "UPCAST:1:2"], ["UPCAST:1:2", "UPCAST:0:4", "UNROLL:0:2"], True),
+        (["UPCAST:0:4", "UPCAST:0:2"], ["UPCAST:0:2", "UPCAST:0:4"], False),
+        (["UPCAST:0:8"], ["UPCAST:0:4", "UPCAST:0:2"], False),
+        (["SWAP:0:1"], [], False),
+        (["THREAD:0:0"], [], False),
+        (["BLOCK:0:8"], ["SPLIT:2:8"], False),
+        (["PADTO:0:5", "UPCAST:0:5"], ["UPCAST:0:4"], False),
+        (["PADTO:0:5", "PADTO:1:5"], ["PADTO:1:5", "PADTO:0:5"], True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_steps_that_commute_have_one_structure(one: list[str], other: list[str], same: bool) -> None:
+    sink, _ = start_of(matmul_sink(32))
+    found = []
+    for words in (one, other):
+        steps = [word.split(":") for word in words]
+        opts = tuple(Opt(OptOps[op], int(axis), int(arg)) for op, axis, arg in steps)
+        found.append(structure(replay(sink, Device["CPU"].renderer, opts)))
+    assert (found[0] == found[1]) == same
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "opt"),
+    [("BEAM_UPCAST_MAX", 4, Opt(OptOps.UPCAST, 0, 8)), ("BEAM_UPCAST_MAX", 3, Opt(OptOps.UNROLL, 0, 4))],
+)
+def test_limits_of_a_schedule(name: str, value: int, opt: Opt, environment: Callable[..., None]) -> None:
+    sink, _ = start_of(matmul_sink(32))
+    schedule = replay(sink, Device["CPU"].renderer, (opt,))
+    assert limit_exceeded(schedule) is None
+    environment(**{name: value})
+    assert limit_exceeded(schedule) == f"{opt.arg} is more than {name}={value}"
+
+
+def test_more_sums_than_registers_are_not_tried() -> None:
+    sink, _ = start_of(matmul_sink(64))
+    steps = (Opt(OptOps.UPCAST, 0, 16), Opt(OptOps.UPCAST, 1, 8), Opt(OptOps.VECTOR, 1, 8))
+    assert "registers" in str(limit_exceeded(replay(sink, Device["CPU"].renderer, steps)))
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Sets environment variables that are read with getenv, which remembers what it read."""
+
+    def change(**variables: Any) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, str(value))
+        getenv.cache_clear()
+
+    yield change
+    monkeypatch.undo()
+    getenv.cache_clear()
 
 
 @pytest.fixture
@@ -81,30 +192,38 @@ def beam_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("beam_cache")
 @pytest.mark.parametrize("kept", [None, 5, ("a",), [], (Opt(OptOps.UPCAST, 99, 3),), (Opt(OptOps.THREAD, None, 0),)])
-def test_what_does_not_fit_is_searched_for_again(kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink, renderer = matmul_sink(16), Device["CPU"].renderer
-    policy = automatic(simplify_kernel(sink), renderer)
-    asked: list[tuple[Opt, ...]] = []
+def test_what_does_not_fit_is_searched_for_again(
+    kept: Any, monkeypatch: pytest.MonkeyPatch, environment: Callable[..., None]
+) -> None:
+    renderer = Device["CPU"].renderer
+    sink, start = start_of(matmul_sink(16))
+    searches: list[Clock] = []
 
-    def measure(steps: tuple[Opt, ...], limit: float) -> float:
-        asked.append(steps)
-        return 1.0 + len(steps)
+    def clock(*args: Any) -> Clock:
+        searches.append(Clock(lambda steps: 1.0 + len(steps)))
+        return searches[-1]
 
-    def search() -> tuple[Opt, ...]:
-        return beam_search(policy.sink, renderer, tuple(policy.applied), 1, measure)
+    monkeypatch.setattr(search_module, "Measurement", clock)
+
+    def search(kernel: UOp = sink) -> tuple[Opt, ...]:
+        with Context(PARALLEL=0):
+            return search_steps(kernel, renderer, start, 1)
 
     best = search()
-    count = len(asked)
     assert search() == best
-    assert len(asked) == count, "the second search is read from the disk"
+    assert len(searches) == 1, "the second search is read from the disk"
+    assert search(sink.replace(arg=replace(sink.arg, name="another"))) == best
+    assert len(searches) == 1, "a kernel's name does not matter"
     with Context(NUM_CPU_THREADS=5):
         search()
-    assert len(asked) > count, "another machine, another search"
-    count = len(asked)
+    assert len(searches) == 2, "another machine, another search"
+    environment(BEAM_UPCAST_MAX=100)
+    search()
+    assert len(searches) == 3, "other limits, another search"
     with monkeypatch.context() as patch:
         patch.setattr(search_module, "diskcache_get", lambda table, key: kept)
         assert search() == best
-    assert len(asked) > count
+    assert len(searches) == 4
 
 
 @pytest.mark.usefixtures("beam_cache")
@@ -116,8 +235,8 @@ def test_the_policy_remains_when_nothing_can_be_measured(
         raise kind("not today")
 
     a = normal(24, 24)
-    with Context(BEAM=2), monkeypatch.context() as patch:
-        patch.setattr(Measurement, "_memory", broken)
+    with Context(BEAM=2, PARALLEL=0), monkeypatch.context() as patch:
+        patch.setattr(Stopwatch, "memory", broken)
         np.testing.assert_allclose((Tensor(a) @ Tensor(a)).numpy(), a @ a, rtol=1e-4, atol=1e-4)
     tables = diskcache.db_connection().execute("SELECT name FROM sqlite_master WHERE name LIKE 'beam%'").fetchall()
     assert not tables, "nothing that failed is kept"
@@ -126,13 +245,12 @@ def test_the_policy_remains_when_nothing_can_be_measured(
 @pytest.mark.usefixtures("beam_cache")
 def test_searching_again_passes_over_kept_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[int] = []
-    original = beam_search
 
-    def counted(*args: Any) -> Any:
+    def counted(*args: Any) -> tuple[Opt, ...]:
         searches.append(1)
-        return original(*args)
+        return args[2]
 
-    monkeypatch.setattr(policy_module, "beam_search", counted)
+    monkeypatch.setattr(policy_module, "search_steps", counted)
     for ignored, expected in ((0, 1), (0, 1), (1, 2)):
         to_program_cache.clear()  # as a new process begins
         with Context(BEAM=1, IGNORE_BEAM_CACHE=ignored):
@@ -140,7 +258,12 @@ def test_searching_again_passes_over_kept_programs(monkeypatch: pytest.MonkeyPat
         assert len(searches) == expected
 
 
-def test_searched_kernels_of_every_kind_are_right() -> None:
+def test_searched_kernels_of_every_kind_are_right(
+    monkeypatch: pytest.MonkeyPatch, environment: Callable[..., None]
+) -> None:
+    """Every candidate is, in strict mode, which raises an error for the first one that fails."""
+    monkeypatch.setattr(search_module, "LAUNCH_SECONDS", 0.0)
+    environment(BEAM_STRICT_MODE=1)
     a, b, q = normal(9, 13), normal(13, 7), normal(2, 9, 8)
     half = [x.astype(np.float16) for x in (a, b)]
     whole = [(x * 5).astype(np.int32) for x in (a, b)]

@@ -92,6 +92,8 @@ def _all_renderers() -> dict[str, type[Renderer]]:
 class NullDevice(Compiled):
     """The device ``NULL``."""
 
+    has_clock = False
+
     def __init__(self, device: str = "NULL") -> None:
         super().__init__(device, NullAllocator(self), [NullRenderer], functools.partial(NullProgram, self))
 

@@ -142,5 +142,7 @@ def _poison(dtype: DType) -> Any:
 class PythonDevice(Compiled):
     """The device ``PYTHON``."""
 
+    has_clock = False
+
     def __init__(self, device: str = "PYTHON") -> None:
         super().__init__(device, PythonAllocator(self), [PythonRenderer], functools.partial(PythonProgram, self))

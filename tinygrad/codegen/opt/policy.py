@@ -14,11 +14,10 @@ from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.contraction import optimize_contraction
 from tinygrad.codegen.opt.divided import split_divided_ranges
 from tinygrad.codegen.opt.gpu import optimize_grid, use_grid
-from tinygrad.codegen.opt.measure import Measurement
 from tinygrad.codegen.opt.nests import optimize_nests
 from tinygrad.codegen.opt.reduce import optimize_loops
 from tinygrad.codegen.opt.schedule import Schedule
-from tinygrad.codegen.opt.search import beam_search
+from tinygrad.codegen.opt.search import can_search, search_steps
 from tinygrad.codegen.opt.trim import trim_sums
 from tinygrad.codegen.simplify import merge_ranges
 from tinygrad.helpers import BEAM
@@ -60,7 +59,7 @@ def optimize_kernel(sink: UOp, renderer: Renderer) -> UOp:
     else:
         schedule = automatic(sink, renderer)
         width = info.beam or BEAM.value
-        if width >= 1:
+        if width >= 1 and can_search(renderer):
             schedule = searched(schedule, renderer, width)
     if not schedule.replaced and not schedule.applied:
         return schedule.sink
@@ -87,9 +86,8 @@ def automatic(sink: UOp, renderer: Renderer) -> Schedule:
 
 def searched(schedule: Schedule, renderer: Renderer, width: int) -> Schedule:
     """Return the schedule that a search finds from the policy's."""
-    measure = Measurement(schedule.sink, renderer)
     best = Schedule(schedule.sink, renderer)
-    for step in beam_search(schedule.sink, renderer, tuple(schedule.applied), width, measure):
+    for step in search_steps(schedule.sink, renderer, tuple(schedule.applied), width):
         best.apply(step)
     if renderer.has_local:
         use_grid(best)

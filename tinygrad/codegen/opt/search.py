@@ -1,143 +1,194 @@
 """Search for a faster schedule of one kernel by running candidates (BEAM=N).
 
-In:   a prepared kernel SINK, the steps of its policy, and a function that measures a list of steps on the device.
+In:   a prepared kernel SINK, the steps of its policy, and what measures lists of steps on the device.
 Out:  the fastest list of steps that was found. The policy's stay if they are as fast when both are measured again, in
       turn: the fastest of many measurements may only have been lucky.
-Why:  the policies estimate; a search measures. What it tries is one more step after the best lists so far.
+Why:  the policies estimate; a search measures. What it tries are the neighbours of the best lists so far.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
-from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.opt import KernelOptError, Opt
+from tinygrad.codegen.opt.measure import LONG_SECONDS, NO_MEASUREMENT, Measure, Measurement
+from tinygrad.codegen.opt.neighbours import Steps, limit_exceeded, neighbours, replay, structure
+from tinygrad.codegen.opt.search_report import Report
 from tinygrad.fingerprint import source_fingerprint
-from tinygrad.helpers import DEBUG, IGNORE_BEAM_CACHE, diskcache_get, diskcache_put
-from tinygrad.uop import AxisType
-from tinygrad.uop.ops import UOp
+from tinygrad.helpers import IGNORE_BEAM_CACHE, PARALLEL, diskcache_get, diskcache_put, getenv
+from tinygrad.middleware import cache_token
+from tinygrad.uop.ops import KernelInfo, UOp
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from tinygrad.renderer import Renderer
 
-Steps = tuple[Opt, ...]
-MAX_COPIES = 256  # copies of a loop body in one candidate: more make compiling slow and running no faster
-MAX_DEPTH = 8
-MIN_GAIN = 0.99  # a round that gains less than 1 % is the last one
-CONFIRMATIONS = 3  # times that the winner and the policy's steps are measured again
+MAX_ROUNDS = 8
+MIN_GAIN = 0.98  # a round, or a search, that gains less than 2 % is not worth more
+CONFIRMATIONS = 5  # times that the winner and the policy's steps are measured again
+LAUNCH_SECONDS = 2e-6  # a kernel that takes no longer is as fast as it gets: that is what starting it costs
+# A search must not take longer than what it is for: a kernel of 20 us is worth few tries, one of 1 ms a whole round.
+TRIES_PER_SECOND = 200_000
+FEWEST_TRIES, MOST_TRIES = 8, 40  # new candidates of one list in one round
 TABLE = "beam"
+_LIMITS = ("BEAM_UPCAST_MAX", "BEAM_LOCAL_MAX", "BEAM_UOPS_MAX", "BEAM_PADTO")
 
 
-def candidates(schedule: Schedule) -> Iterator[Opt]:
-    """Yield steps that may follow; some do not fit and are refused when they are applied."""
-    reduces = schedule.reduce_axes()
-    for i, axis in enumerate(schedule.axes):
-        if axis.kind in (AxisType.LOOP, AxisType.GLOBAL, AxisType.LOCAL):
-            yield from (Opt(OptOps.UPCAST, i, n) for n in (0, 2, 3, 4, 5, 7))
-            yield from (Opt(OptOps.LOCAL, i, n) for n in (2, 4, 8, 16, 32))
-            yield Opt(OptOps.THREAD, i, 0)
-            yield from (Opt(OptOps.SWAP, i, j) for j in range(i + 1, len(schedule.axes)))
-        if axis.kind in (AxisType.LOOP, AxisType.GLOBAL, AxisType.REDUCE):
-            yield from (Opt(OptOps.VECTOR, i, n) for n in (4, 8, 16))
-        if i in reduces:
-            yield from (Opt(OptOps.UNROLL, reduces.index(i), n) for n in (0, 2, 4, 5))
-            yield from (Opt(OptOps.GROUPTOP, reduces.index(i), n) for n in (16, 64, 256))
-    yield Opt(OptOps.NOLOCALS)
+def search_key(sink: UOp, renderer: Renderer, start: Steps, width: int) -> str:
+    """Return under which key a search is kept: the kernel without its name, target, settings, and this version."""
+    kernel = sink.replace(arg=KernelInfo(dont_use_locals=sink.arg.dont_use_locals)).key.hex()
+    target = f"{type(renderer).__name__}-{renderer.target}-{renderer.vector_bytes}-{renderer.threads}"
+    limits = [getenv(name, "") for name in _LIMITS]
+    return f"{source_fingerprint()}-{kernel}-{target}-{width}-{limits}-{start}"
 
 
-def _replay(sink: UOp, renderer: Renderer, steps: Steps) -> Schedule:
-    schedule = Schedule(sink, renderer)
-    for step in steps:
-        schedule.apply(step)
-    return schedule
-
-
-def _copies(schedule: Schedule) -> int:
-    kinds = (AxisType.UPCAST, AxisType.UNROLL)
-    return math.prod(a.size for a in schedule.axes if a.kind in kinds and isinstance(a.size, int))
-
-
-def _following(sink: UOp, renderer: Renderer, steps: Steps) -> Iterator[Steps]:
-    for step in candidates(_replay(sink, renderer, steps)):
-        try:
-            schedule = _replay(sink, renderer, (*steps, step))
-        except KernelOptError:
-            continue
-        if _copies(schedule) <= MAX_COPIES:
-            yield tuple(schedule.applied)
-
-
-def _known(key: str, sink: UOp, renderer: Renderer) -> Steps | None:
+def known_steps(key: str, sink: UOp, renderer: Renderer) -> Steps | None:
     """Return the steps that an earlier search found, if they are there and fit."""
+    if IGNORE_BEAM_CACHE or cache_token():
+        return None
     found = diskcache_get(TABLE, key)
     if not isinstance(found, tuple) or not all(isinstance(step, Opt) for step in found):
         return None
     try:
-        _replay(sink, renderer, found)
+        replay(sink, renderer, found)
     except KernelOptError:
         return None
     return found
 
 
-def _is_faster(steps: Steps, start: Steps, measure: Callable[[Steps, float], float]) -> bool:
-    """Whether steps are faster than the policy's, both measured anew, in turn and each at its best."""
-    times = [(measure(steps, math.inf), measure(start, math.inf)) for _ in range(CONFIRMATIONS)]
-    return min(t for t, _ in times) < min(t for _, t in times) * MIN_GAIN
+def can_search(renderer: Renderer) -> bool:
+    """Whether the target's device tells by its times what is fast: an interpreter, or one that runs nothing, cannot."""
+    from tinygrad.device import Device
+
+    return Device.get_class(renderer.target.device).has_clock
 
 
-def beam_search(
-    sink: UOp, renderer: Renderer, start: Steps, width: int, measure: Callable[[Steps, float], float]
-) -> Steps:
-    """Return the fastest steps found.
+def search_steps(sink: UOp, renderer: Renderer, start: Steps, width: int) -> Steps:
+    """Return the fastest steps that this search or an earlier one found.
 
     Args:
         sink: The kernel that the steps apply to.
         renderer: The target.
         start: Steps of the policy.
         width: How many lists are kept from round to round.
-        measure: Seconds of one launch with the given steps; inf if it cannot be compiled or run. The second argument
-            is the time from which on it need not be exact.
     """
-    target = f"{renderer.target}-{renderer.vector_bytes}-{renderer.threads}"
-    key = f"{source_fingerprint()}-{sink.key.hex()}-{target}-{width}-{start}"
-    if not IGNORE_BEAM_CACHE and (known := _known(key, sink, renderer)) is not None:
+    known = known_steps(search_key(sink, renderer, start, width), sink, renderer)
+    if known is not None:
         return known
-    began = time.perf_counter()
-    seconds, best, tried = _search(sink, renderer, start, width, measure)
-    if best != start and not _is_faster(best, start, measure):
-        best = start
-    if DEBUG >= 2:
-        _report(f"{tried} candidates in {time.perf_counter() - began:.2f} s", seconds, best)
-    if seconds < math.inf:  # else nothing could be measured, for want of memory perhaps: the next time may be better
-        diskcache_put(TABLE, key, best)
+    report = Report()
+    if not cache_token() and PARALLEL.get() > 0:  # inserted rules may be any Python object, which cannot be sent
+        best = _search_beside(sink, renderer, start, width, report)
+        if best is not None:
+            return best
+    return beam_search(sink, renderer, start, width, Measurement(sink, renderer, start, report), report)
+
+
+def _search_beside(sink: UOp, renderer: Renderer, start: Steps, width: int, report: Report) -> Steps | None:
+    """Search in worker processes; None if there are none, or the kernel cannot be sent to them or run there."""
+    from tinygrad.codegen.opt.worker_measurement import WorkerMeasurement
+    from tinygrad.codegen.opt.worker_pool import pool
+
+    problem, measure = pool.available(), None
+    if problem is None:
+        try:
+            measure = WorkerMeasurement(sink, renderer, start, report)
+        except Exception as error:  # noqa: BLE001  objects of users may fail in any way when they are pickled
+            problem = f"the kernel cannot be sent to another: {error}"
+    if measure is None:
+        report.note(f"runs candidates in this process, where a crash would be the end of it: {problem}")
+        return None
+    with measure:
+        return beam_search(sink, renderer, start, width, measure, report) if measure.can_run() else None
+
+
+def beam_search(sink: UOp, renderer: Renderer, start: Steps, width: int, measure: Measure, report: Report) -> Steps:
+    """Return the fastest steps found, and keep them on disk.
+
+    Args:
+        sink: The kernel that the steps apply to.
+        renderer: The target.
+        start: Steps of the policy.
+        width: How many lists are kept from round to round.
+        measure: Times lists of steps.
+        report: Tells about the search.
+    """
+    search = _Search(sink, renderer, measure, report)
+    best = search.run(start, width)
+    report.end(search.tried, search.policy_seconds, search.seconds, best)
+    if search.seconds < NO_MEASUREMENT and not cache_token():  # else the next time may be better: no memory, perhaps
+        diskcache_put(TABLE, search_key(sink, renderer, start, width), best)
     return best
 
 
-def _search(
-    sink: UOp, renderer: Renderer, start: Steps, width: int, measure: Callable[[Steps, float], float]
-) -> tuple[float, Steps, int]:
-    """Return the least time, its steps, and how many candidates were tried."""
-    seen = dict.fromkeys((start, ()))
-    beam = sorted(((measure(steps, math.inf), steps) for steps in seen), key=lambda entry: entry[0])
-    for depth in range(MAX_DEPTH):
-        found = list(beam)
-        for _, steps in beam:
-            for longer in _following(sink, renderer, steps):
-                if longer not in seen:
-                    seen[longer] = None
-                    found.append((measure(longer, beam[0][0]), longer))
-        found.sort(key=lambda entry: entry[0])
-        gained = found[0][0] < beam[0][0] * MIN_GAIN
-        beam = found[:width]
-        if DEBUG >= 3:
-            _report(f"round {depth + 1}, {len(seen)} candidates", *beam[0])
-        if not gained:
-            break
-    return *beam[0], len(seen)
+class _Search:
+    """The state of one search."""
 
+    def __init__(self, sink: UOp, renderer: Renderer, measure: Measure, report: Report) -> None:
+        self.sink, self.renderer, self.measure, self.report = sink, renderer, measure, report
+        self.seen: set[Hashable] = set()
+        self.tried = 1
+        self.policy_seconds = self.seconds = math.inf
 
-def _report(text: str, seconds: float, steps: Steps) -> None:
-    print(f"BEAM {text}, best {seconds * 1e6:.1f} us: {steps}")  # noqa: T201
+    def run(self, start: Steps, width: int) -> Steps:
+        """Return the best steps."""
+        self.policy_seconds = self.seconds = self.measure(start, NO_MEASUREMENT)
+        if self.seconds == NO_MEASUREMENT or self.seconds <= LAUNCH_SECONDS:
+            return start
+        if self.seconds > LONG_SECONDS:  # measured as its candidates will be
+            self.seconds = self.measure(start, self.seconds)
+        self.seen.add(structure(replay(self.sink, self.renderer, start)))
+        best = self._rounds([(self.seconds, start)], width)
+        if best != start and not self._is_faster(best, start):
+            best, self.seconds = start, self.policy_seconds
+        return best
+
+    def _rounds(self, beam: list[tuple[float, Steps]], width: int) -> Steps:
+        most = int(min(max(self.policy_seconds * TRIES_PER_SECOND, FEWEST_TRIES), MOST_TRIES))
+        expanded: set[Steps] = set()
+        for number in range(1, MAX_ROUNDS + 1):
+            before, found = beam[0][0], list(beam)
+            for _, steps in beam:
+                if steps not in expanded:
+                    expanded.add(steps)
+                    found += self._timed(list(self._new(steps, most)), min(found)[0])
+            beam = sorted(found, key=lambda entry: entry[0])[:width]
+            self.seconds = beam[0][0]
+            self.report.round(number, self.tried, *beam[0])
+            if self.seconds > before * MIN_GAIN or before - self.seconds < getenv("BEAM_MIN_PROGRESS", 0.01) * 1e-6:
+                break
+        return beam[0][1]
+
+    def _new(self, steps: Steps, most: int) -> Iterator[Steps]:
+        """Yield neighbours that give loops which no candidate had yet."""
+        for changed, schedule in neighbours(self.sink, self.renderer, steps):
+            loops = structure(schedule)
+            if loops in self.seen:
+                continue
+            self.seen.add(loops)
+            if limit := limit_exceeded(schedule):
+                self.report.beyond(changed, limit)
+                continue
+            yield changed
+            most -= 1
+            if most == 0:
+                return
+
+    def _timed(self, candidates: list[Steps], limit: float) -> list[tuple[float, Steps]]:
+        self.measure.prepare(candidates)
+        timed = []
+        for steps in candidates:
+            seconds = self.measure(steps, limit)
+            self.report.timed(steps, seconds)
+            timed.append((seconds, steps))
+            limit = min(limit, seconds)
+        self.tried += len(candidates)
+        return timed
+
+    def _is_faster(self, steps: Steps, start: Steps) -> bool:
+        """Whether steps are faster than the policy's, both measured anew, in turn and each at its best."""
+        times = [[self.measure(s, NO_MEASUREMENT) for s in (steps, start)] for _ in range(CONFIRMATIONS)]
+        self.seconds, self.policy_seconds = (min(each) for each in zip(*times, strict=True))
+        return self.seconds < self.policy_seconds * MIN_GAIN
