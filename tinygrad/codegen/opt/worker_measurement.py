@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tinygrad.renderer import Renderer
     from tinygrad.uop.ops import UOp
 
-_RUN_SECONDS: Final = 2.0  # for loading a variant, beside the time that its runs may take
-_RUNS: Final = 30  # times the time to beat that one measurement may take
+_RUN_SECONDS: Final = 2.0  # for making buffers and loading a variant, beside the time that its runs may take
+_RUNS: Final = 8  # times the time to beat that one measurement may take: slow variants are run once, good ones thrice
 _POLICY_SECONDS: Final = 60.0  # for the kernel of the policy, which is no experiment
 
 
