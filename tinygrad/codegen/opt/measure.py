@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tinygrad.codegen.opt.search_report import Report
     from tinygrad.renderer import Renderer
 
-MOST_RUNS, FEWEST_RUNS = 20, 3  # of one measurement, after a first one that does not count
-RUN_SECONDS = 0.01  # after which the fewest runs are enough; of a kernel that takes longer, one is
+MOST_RUNS, FEWEST_RUNS = 20, 2  # of one measurement, after a first one that does not count
+RUN_SECONDS = 0.005  # after which the fewest runs are enough; of a kernel that takes longer, one is
 MUCH_SLOWER = 1.5  # times the time to beat: a variant that takes so long in one run is not run again
 LONG_SECONDS = 0.005  # a kernel that takes longer is measured on a part of its parallel loop
 NO_MEASUREMENT = math.inf

@@ -10,6 +10,7 @@ Two lists may describe the same loops (steps that commute): ``structure`` tells,
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ def replay(sink: UOp, renderer: Renderer, steps: Steps) -> Schedule:
 
 
 def neighbours(sink: UOp, renderer: Renderer, steps: Steps) -> Iterator[tuple[Steps, Schedule]]:
-    """Yield the lists that differ from ``steps`` by one step, with their schedules: the likeliest to gain first."""
+    """Yield the lists that differ from ``steps`` by one step, with their schedules."""
     schedule = Schedule(sink, renderer)
     resized: list[Steps] = []
     unpadded: int | UOp | None = None
@@ -57,7 +58,9 @@ def neighbours(sink: UOp, renderer: Renderer, steps: Steps) -> Iterator[tuple[St
             resized += _resized(steps, i, unpadded, renderer.threads)
             unpadded = None
         schedule.apply(step)
-    for changed in (*resized, *_longer(schedule), *_shorter(steps)):
+    # In turn, so that those who take only the first ones get some of each kind.
+    kinds = itertools.zip_longest(resized, _longer(schedule), _shorter(steps))
+    for changed in (c for each in kinds for c in each if c is not None):
         try:
             made = replay(sink, renderer, changed)
         except KernelOptError:
@@ -115,7 +118,7 @@ def _longer(schedule: Schedule) -> Iterator[Steps]:
     for i, axis in enumerate(schedule.axes):
         added: list[Opt] = []
         if axis.kind in (AxisType.LOOP, AxisType.GLOBAL, AxisType.LOCAL):
-            added += [Opt(OptOps.UPCAST, i, n) for n in (0, 2, 3, 4, 5, 7, 8)]
+            added += [Opt(OptOps.UPCAST, i, n) for n in _copies_of(axis.size)]
             added += [Opt(OptOps.LOCAL, i, n) for n in (2, 4, 8, 16, 32)]
             added += [Opt(OptOps.THREAD, i, 0)]
             added += [Opt(OptOps.SWAP, i, j) for j in range(i + 1, len(schedule.axes))]
@@ -123,17 +126,31 @@ def _longer(schedule: Schedule) -> Iterator[Steps]:
             added += [Opt(OptOps.VECTOR, i, n) for n in (4, 8, 16)]
             added += [Opt(OptOps.PADTO, i, n) for n in (4, 8, 16, 32)] if pads else []
         if i in reduces:
-            added += [Opt(OptOps.UNROLL, reduces.index(i), n) for n in (0, 2, 4, 5, 8)]
+            added += [Opt(OptOps.UNROLL, reduces.index(i), n) for n in _copies_of(axis.size)]
             added += [Opt(OptOps.GROUPTOP, reduces.index(i), n) for n in (16, 64, 256)]
         yield from ((*steps, step) for step in added)
     if schedule.renderer.has_local and not schedule.dont_use_locals:
         yield (*steps, Opt(OptOps.NOLOCALS))
 
 
+def _copies_of(size: int | UOp) -> list[int]:
+    """Return how many iterations of a loop to try as copies: all, and two small numbers of them."""
+    if not isinstance(size, int):
+        return []
+    return [0, *[n for n in (2, 4, 3, 5, 7, 8) if size % n == 0 and n < size][:2]]
+
+
 def _shorter(steps: Steps) -> Iterator[Steps]:
     """Yield the lists with one step less."""
     for i in range(len(steps)):
         yield (*steps[:i], *steps[i + 1 :])
+
+
+def move(before: Steps, after: Steps) -> tuple[Opt | None, Opt | None]:
+    """Return the step that was taken out, and the one that was put in, to get from a list to its neighbour."""
+    i = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after)))
+    longer = len(after) - len(before)
+    return before[i] if longer <= 0 else None, after[i] if longer >= 0 else None
 
 
 def limit_exceeded(schedule: Schedule) -> str | None:

@@ -9,12 +9,13 @@ Why:  the policies estimate; a search measures. What it tries are the neighbours
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt import KernelOptError, Opt
 from tinygrad.codegen.opt.measure import LONG_SECONDS, NO_MEASUREMENT, Measure, Measurement
-from tinygrad.codegen.opt.neighbours import Steps, limit_exceeded, neighbours, replay, structure
+from tinygrad.codegen.opt.neighbours import Steps, limit_exceeded, move, neighbours, replay, structure
 from tinygrad.codegen.opt.search_report import Report
 from tinygrad.fingerprint import source_fingerprint
 from tinygrad.helpers import IGNORE_BEAM_CACHE, PARALLEL, diskcache_get, diskcache_put, getenv
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
     from tinygrad.renderer import Renderer
 
 MAX_ROUNDS = 8
-MIN_GAIN = 0.98  # a round, or a search, that gains less than 2 % is not worth more
+MAX_SECONDS = 1.0  # for each list that is kept: no further list is changed after that
+MIN_GAIN = 0.97  # a round, or a search, that gains less than 3 % is not worth more
 CONFIRMATIONS = 5  # times that the winner and the policy's steps are measured again
-LAUNCH_SECONDS = 2e-6  # a kernel that takes no longer is as fast as it gets: that is what starting it costs
+LAUNCH_SECONDS = 4e-6  # a kernel that takes no longer is left alone: starting it costs as much
 # A search must not take longer than what it is for: a kernel of 20 us is worth few tries, one of 1 ms a whole round.
 TRIES_PER_SECOND = 200_000
-FEWEST_TRIES, MOST_TRIES = 8, 40  # new candidates of one list in one round
+FEWEST_TRIES, MOST_TRIES = 8, 28  # new candidates of one list in one round
+MUCH_SLOWER = 1.3  # times slower: a move that made one list so is not tried on those that follow from it
 TABLE = "beam"
 _LIMITS = ("BEAM_UPCAST_MAX", "BEAM_LOCAL_MAX", "BEAM_UOPS_MAX", "BEAM_PADTO")
 
@@ -129,6 +132,7 @@ class _Search:
     def __init__(self, sink: UOp, renderer: Renderer, measure: Measure, report: Report) -> None:
         self.sink, self.renderer, self.measure, self.report = sink, renderer, measure, report
         self.seen: set[Hashable] = set()
+        self.bad_moves: set[tuple[Opt | None, Opt | None]] = set()
         self.tried = 1
         self.policy_seconds = self.seconds = math.inf
 
@@ -141,19 +145,23 @@ class _Search:
             self.seconds = self.measure(start, self.seconds)
         self.seen.add(structure(replay(self.sink, self.renderer, start)))
         best = self._rounds([(self.seconds, start)], width)
-        if best != start and not self._is_faster(best, start):
-            best, self.seconds = start, self.policy_seconds
-        return best
+        if best != start and self._is_faster(best, start):
+            return best
+        self.seconds = self.policy_seconds
+        return start
 
     def _rounds(self, beam: list[tuple[float, Steps]], width: int) -> Steps:
         most = int(min(max(self.policy_seconds * TRIES_PER_SECOND, FEWEST_TRIES), MOST_TRIES))
         expanded: set[Steps] = set()
+        deadline = time.monotonic() + MAX_SECONDS * width
         for number in range(1, MAX_ROUNDS + 1):
             before, found = beam[0][0], list(beam)
-            for _, steps in beam:
-                if steps not in expanded:
+            for seconds, steps in beam:
+                if steps not in expanded and (not expanded or time.monotonic() < deadline):
                     expanded.add(steps)
-                    found += self._timed(list(self._new(steps, most)), min(found)[0])
+                    timed = self._timed(list(self._new(steps, most)), min(found)[0])
+                    self.bad_moves.update(move(steps, other) for t, other in timed if t > MUCH_SLOWER * seconds)
+                    found += timed
             beam = sorted(found, key=lambda entry: entry[0])[:width]
             self.seconds = beam[0][0]
             self.report.round(number, self.tried, *beam[0])
@@ -165,7 +173,7 @@ class _Search:
         """Yield neighbours that give loops which no candidate had yet."""
         for changed, schedule in neighbours(self.sink, self.renderer, steps):
             loops = structure(schedule)
-            if loops in self.seen:
+            if loops in self.seen or move(steps, changed) in self.bad_moves:
                 continue
             self.seen.add(loops)
             if limit := limit_exceeded(schedule):
