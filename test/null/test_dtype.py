@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tinygrad.dtype import (
     DTYPES_DICT,
@@ -74,9 +74,6 @@ SHORT_NAMES = {
     "e4fz": "fp8e4m3fnuz", "e5fz": "fp8e5m2fnuz", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
     "f64": "float64",
 }  # fmt: skip
-
-settings.register_profile("quick", max_examples=60, deadline=None)
-settings.load_profile("quick")
 
 floats64 = st.floats(width=64)
 floats32 = st.floats(width=32)

@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tinygrad import helpers
 from tinygrad.dtype import dtypes
@@ -95,9 +95,6 @@ from tinygrad.helpers import (
 )
 from tinygrad.profiling import chrome_trace
 from tinygrad.target import check_deprecated_device_variables
-
-settings.register_profile("quick", max_examples=60, deadline=None)
-settings.load_profile("quick")
 
 nested = st.recursive(st.integers(), lambda inner: st.lists(inner, max_size=3), max_leaves=12)
 

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from test.helpers_programs import Generator, assert_like_numpy
 from tinygrad import Context, Tensor
 
 RANDOMS = st.randoms(use_true_random=False)
-SETTINGS = settings(
-    max_examples=80, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+SETTINGS = settings(max_examples=80)
 Array = np.ndarray[Any, Any]
 
 # ---- chains of movement --------------------------------------------------------------------------------------------
