@@ -50,6 +50,34 @@ def iq2_s() -> np.ndarray:
     return (dequantized(blocks, gguf.GGMLQuantizationType.IQ2_S) * 8).reshape(1024, 8)
 
 
+def iq2_xxs() -> np.ndarray:
+    """Return the 256 entries: 8 times 4 index bytes and a word of scale (0 means 1/8) and signs."""
+    blocks = [
+        np.concatenate([ONE, np.pad((np.arange(32) + 32 * i).reshape(8, 4), ((0, 0), (0, 4))).ravel()])
+        for i in range(8)
+    ]
+    return (dequantized(blocks, gguf.GGMLQuantizationType.IQ2_XXS) * 8).reshape(256, 8)
+
+
+def iq2_xs() -> np.ndarray:
+    """Return the 512 entries: 32 words of an index in nine bits and signs; scales (0 means 1/8)."""
+    words = np.arange(512, dtype="<u2").reshape(16, 32)
+    blocks = [np.concatenate([ONE, row.view(np.uint8), np.zeros(8)]) for row in words]
+    return (dequantized(blocks, gguf.GGMLQuantizationType.IQ2_XS) * 8).reshape(512, 8)
+
+
+def iq1() -> np.ndarray:
+    """Return the 2048 entries, one added: 32 bytes with 8 bits of an index; 8 words with three more bits of four.
+
+    A scale of 0 means 1, and an eighth is added to all numbers.
+    """
+    blocks = [
+        np.concatenate([ONE, np.arange(32) + 32 * (i % 8), np.full(8, 0b001001001001 * (i // 8), "<u2").view(np.uint8)])
+        for i in range(64)
+    ]
+    return (dequantized(blocks, gguf.GGMLQuantizationType.IQ1_S) + 0.875).reshape(2048, 8)
+
+
 def print_grid(name: str, entries: np.ndarray, bits: int) -> None:
     """Print an entry after the other, the first number of an entry in the lowest bits, as hex digits."""
     levels = np.unique(entries)
@@ -66,3 +94,6 @@ if __name__ == "__main__":
     print_grid("IQ3_XXS", iq3_xxs(), 3)
     print_grid("IQ3_S", iq3_s(), 3)
     print_grid("IQ2_S", iq2_s(), 2)
+    print_grid("IQ2_XXS", iq2_xxs(), 2)
+    print_grid("IQ2_XS", iq2_xs(), 2)
+    print_grid("IQ1", iq1(), 2)

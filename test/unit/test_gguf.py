@@ -25,8 +25,11 @@ def _blocks(number: int, count: int = 24) -> np.ndarray:
     kind = GGML_TYPES[number]
     blocks = RNG.integers(0, 256, (count, kind.block_bytes), dtype=np.uint8)
     scales = {2: [0], 3: [0, 2], 6: [0], 7: [0, 2], 8: [0], 10: [80, 82], 11: [108], 12: [0, 2], 13: [0, 2], 14: [208]}
+    scales |= {34: [52], 35: [64]}
     for at in scales.get(number, [0]):
         blocks[:, at : at + 2] = RNG.normal(size=(count, 1)).astype(np.float16).view(np.uint8)
+    if number == 29:  # the scale lies in the upper halves of four words: here none is larger than two
+        blocks[:, 55] &= 0xBF
     blocks[-1], blocks[-2] = 0, 0
     for at in scales.get(number, [0]):
         blocks[-2, at : at + 2] = (0, 0x3C)
@@ -54,6 +57,39 @@ def test_quantised_types(number: int) -> None:
     assert len(np.unique(np.abs(expected))) > 2
     assert found.dtype is dtypes.float32
     np.testing.assert_array_equal(found.numpy(), expected)
+
+
+@pytest.mark.parametrize("number", QUANTISED, ids=lambda number: GGML_TYPES[number].name)
+@pytest.mark.parametrize("count", [1, 7])
+def test_quantised_types_of_any_bytes(number: int, count: int) -> None:
+    """Scales may be subnormal, infinite or no number at all; and the number of blocks may be odd."""
+    kind = GGML_TYPES[number]
+    blocks = RNG.integers(0, 256, (count, kind.block_bytes), dtype=np.uint8)
+    blocks[0] = 255
+    with np.errstate(invalid="ignore"):
+        expected = _expected(number, blocks).reshape(-1)
+    found = ggml_data_to_tensor(Tensor(blocks.tobytes()), expected.size, number).numpy()
+    np.testing.assert_array_equal(found, expected)
+    signed = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found[signed]), np.signbit(expected[signed]))
+
+
+def test_every_type_that_the_package_unpacks_is_here() -> None:
+    for kind, (_, nbytes) in gguf.GGML_QUANT_SIZES.items():
+        try:
+            gguf.quants.dequantize(np.zeros((1, nbytes), np.uint8), kind)
+        except NotImplementedError:
+            continue
+        assert kind.value in GGML_TYPES, kind.name
+
+
+def test_scales_of_nvfp4() -> None:
+    """The scale is one byte, without a sign: every one, with a level of one."""
+    blocks = np.zeros((64, 36), np.uint8)
+    blocks[:, :4] = np.arange(256, dtype=np.uint8).reshape(64, 4)
+    blocks[:, 4:] = 0x22
+    found = ggml_data_to_tensor(Tensor(blocks.tobytes()), 64 * 64, 40).numpy()
+    np.testing.assert_array_equal(found, _expected(40, blocks).reshape(-1))
 
 
 def test_types_are_those_of_the_package() -> None:
@@ -89,7 +125,8 @@ def test_bfloat16() -> None:
 
 
 def test_grids() -> None:
-    for name, size in (("IQ3_XXS", 256), ("IQ3_S", 512), ("IQ2_S", 1024)):
+    sizes = {"IQ3_XXS": 256, "IQ3_S": 512, "IQ2_S": 1024, "IQ2_XXS": 256, "IQ2_XS": 512, "IQ1": 2048}
+    for name, size in sizes.items():
         entries = GRIDS[name].entries()
         width = GRIDS[name].width
         rows = {entries[i : i + width] for i in range(0, len(entries), width)}
@@ -183,6 +220,17 @@ def test_file(tmp_path: Path, source: str) -> None:
         expected = gguf.quants.dequantize(array, kind) if kind else array
         assert found[name].shape == expected.shape
         np.testing.assert_array_equal(found[name].numpy(), expected)
+
+
+@pytest.mark.parametrize("number", QUANTISED, ids=lambda number: GGML_TYPES[number].name)
+def test_file_of_each_type_with_an_odd_number_of_rows(tmp_path: Path, number: int) -> None:
+    kind = GGML_TYPES[number]
+    rows = _blocks(number, 30).reshape(3, 5, 2 * kind.block_bytes)
+    path = _write(tmp_path / "x.gguf", {f"{kind.name}.weight": rows, "after": np.arange(3, dtype=np.float32)})
+    _, found = gguf_load(path)
+    expected = _expected(number, rows.reshape(-1, kind.block_bytes)).reshape(3, 5, 2 * kind.block_size)
+    np.testing.assert_array_equal(found[f"{kind.name}.weight"].numpy(), expected)
+    assert found["after"].tolist() == [0, 1, 2]
 
 
 def test_nothing_is_read_before_it_is_used(tmp_path: Path) -> None:

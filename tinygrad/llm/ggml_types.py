@@ -65,11 +65,7 @@ def ggml_data_to_tensor(t: Tensor, n: int, ggml_type: int) -> Tensor:
 
 def _half(blocks: Tensor, at: int) -> Tensor:
     """Return the half float at byte ``at`` of each block, as float32 of shape (blocks, 1)."""
-    return _uint16(blocks, at).bitcast(dtypes.float16).float()
-
-
-def _uint16(blocks: Tensor, at: int) -> Tensor:
-    return blocks[:, at : at + 1].cast(dtypes.uint16) + blocks[:, at + 1 : at + 2].cast(dtypes.uint16) * 256
+    return _words16(blocks[:, at : at + 2]).bitcast(dtypes.float16).float()
 
 
 def _shifts(count: int, step: int, *trailing: int) -> Tensor:
@@ -100,6 +96,38 @@ def _signs(bits: Tensor) -> Tensor:
     return 1.0 - 2.0 * bits.float()
 
 
+def _even_signs(seven: Tensor) -> Tensor:
+    """Return the signs of eight numbers each, of which an even number are minus: (blocks, n) -> (blocks, n * 8).
+
+    The lowest seven bits of a byte are those of seven numbers, the eighth follows.
+    """
+    fold = seven ^ (seven >> 4)
+    parity = (fold ^ (fold >> 2) ^ (fold >> 1) ^ (fold >> 3)) & 1
+    return _signs(_bits(seven + parity * 128))
+
+
+def _signs_and_scales(b: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut words of four bytes: into the signs of 32 numbers, four times seven bits, and a scale of four bits.
+
+    (blocks, words * 4) -> (blocks, words * 32) and (blocks, words).
+    """
+    rows = b.reshape(b.shape[0], -1, 4).cast(dtypes.uint32)
+    word = rows[:, :, 0] | rows[:, :, 1] << 8 | rows[:, :, 2] << 16 | rows[:, :, 3] << 24
+    seven = ((word.unsqueeze(-1) >> _shifts(4, 7).cast(dtypes.uint32)) & 127).cast(dtypes.uint8)
+    return _even_signs(seven.reshape(b.shape[0], -1)), (word >> 28).float()
+
+
+def _nibble_pairs(x: Tensor) -> Tensor:
+    """Return the two halves of each byte next to each other, the low one first: (blocks, n) -> (blocks, n * 2)."""
+    return ((x.unsqueeze(-1) >> _shifts(2, 4)) & 15).reshape(x.shape[0], -1)
+
+
+def _words16(x: Tensor) -> Tensor:
+    """Join two bytes each, the low one first: (blocks, n * 2) -> (blocks, n) of uint16."""
+    rows = x.reshape(x.shape[0], -1, 2).cast(dtypes.uint16)
+    return rows[:, :, 0] | rows[:, :, 1] << 8
+
+
 def _spread(x: Tensor, size: int) -> Tensor:
     """Repeat each number of a row ``size`` times in place: (blocks, numbers) -> (blocks, numbers * size)."""
     return x.unsqueeze(-1).expand(*x.shape, size).reshape(x.shape[0], -1)
@@ -127,7 +155,7 @@ def _device_of(t: Tensor) -> str | None:
     return t.device if isinstance(t.device, str) else None
 
 
-# ---- blocks of 32 ----
+# ---- blocks of 32 and 64 ----
 
 
 def _q4_0(b: Tensor) -> Tensor:
@@ -159,6 +187,15 @@ def _mxfp4(b: Tensor) -> Tensor:
     exponent = b[:, :1].cast(dtypes.uint32)
     bits = (exponent < 2).where((exponent + 1) * 0x200000, (exponent.maximum(1) - 1) * 0x800000)
     return _levels(_nibbles(b[:, 1:], 16), _MXFP4_LEVELS) * bits.bitcast(dtypes.float32)
+
+
+def _nvfp4(b: Tensor) -> Tensor:
+    # Four scales in E4M3 without a sign, for 16 numbers each, over 2 since the levels are doubled; 127 stands for 0.
+    codes = b[:, :4].cast(dtypes.uint32)
+    normal = (((codes & 127) << 20) + (119 << 23)).bitcast(dtypes.float32)
+    small = (codes & 7).float() * 2.0**-10
+    scales = (codes == 127).where(0.0, ((codes & 120) == 0).where(small, normal))
+    return _levels(_nibbles(b[:, 4:], 8), _MXFP4_LEVELS) * _spread(scales, 16)
 
 
 # ---- blocks of 128 and 256 ----
@@ -212,35 +249,82 @@ def _q6_k(b: Tensor) -> Tensor:
 
 def _iq4_xs(b: Tensor) -> Tensor:
     # 8 scales of 6 bits: low halves in 4 bytes, the upper two bits in 2.
-    low = ((b[:, 4:8].unsqueeze(-1) >> _shifts(2, 4)) & 15).reshape(-1, 8)
     high = ((b[:, 2:4].unsqueeze(-1) >> _shifts(4, 2)) & 3).reshape(-1, 8)
-    scales = _half(b, 0) * ((low + high * 16).float() - 32)
+    scales = _half(b, 0) * ((_nibble_pairs(b[:, 4:8]) + high * 16).float() - 32)
     return _spread(scales, 32) * _levels(_nibbles(b[:, 8:], 16), _IQ4_LEVELS)
 
 
 def _iq3_xxs(b: Tensor) -> Tensor:
-    # Behind 64 indices 8 words: 4 times 7 bits of signs, of which the eighth makes their number even, and a scale.
-    words = [b[:, 66:].reshape(-1, 8, 4)[:, :, i].cast(dtypes.uint32) << 8 * i for i in range(4)]
-    word = words[0] | words[1] | words[2] | words[3]
-    scales = _half(b, 0) * ((word >> 28).float() + 0.5) * 0.5
-    seven = ((word.unsqueeze(-1) >> _shifts(4, 7).cast(dtypes.uint32)) & 127).cast(dtypes.uint8)
-    fold = seven ^ (seven >> 4)
-    parity = (fold ^ (fold >> 2) ^ (fold >> 1) ^ (fold >> 3)) & 1
-    signs = _signs(_bits((seven + parity * 128).reshape(-1, 32)))
+    signs, scales = _signs_and_scales(b[:, 66:])
+    scales = _half(b, 0) * (scales + 0.5) * 0.5
     return _spread(scales, 32) * _ggml_iq_grid(b[:, 2:66], "IQ3_XXS") * signs
 
 
 def _iq3_s(b: Tensor) -> Tensor:
     indices = b[:, 2:66].cast(dtypes.uint16) + _bits(b[:, 66:74]).cast(dtypes.uint16) * 256
-    scales = ((b[:, 106:110].unsqueeze(-1) >> _shifts(2, 4)) & 15).reshape(-1, 8).float() * 2 + 1
+    scales = _nibble_pairs(b[:, 106:110]).float() * 2 + 1
     return _spread(_half(b, 0) * scales, 32) * _ggml_iq_grid(indices, "IQ3_S") * _signs(_bits(b[:, 74:106]))
 
 
 def _iq2_s(b: Tensor) -> Tensor:
     high = ((b[:, 66:74].unsqueeze(-1) >> _shifts(4, 2)) & 3).reshape(-1, 32)
     indices = b[:, 2:34].cast(dtypes.uint16) + high.cast(dtypes.uint16) * 256
-    scales = ((b[:, 74:82].unsqueeze(-1) >> _shifts(2, 4)) & 15).reshape(-1, 16).float() + 0.5
-    return _spread(_half(b, 0) * scales * 0.25, 16) * _ggml_iq_grid(indices, "IQ2_S") * _signs(_bits(b[:, 34:66]))
+    scales = _half(b, 0) * (_nibble_pairs(b[:, 74:82]).float() + 0.5) * 0.25
+    return _spread(scales, 16) * _ggml_iq_grid(indices, "IQ2_S") * _signs(_bits(b[:, 34:66]))
+
+
+def _iq2_xxs(b: Tensor) -> Tensor:
+    groups = b[:, 2:].reshape(-1, 8, 8)  # four indices, and a word
+    signs, scales = _signs_and_scales(groups[:, :, 4:].reshape(-1, 32))
+    scales = _half(b, 0) * (scales + 0.5) * 0.25
+    return _spread(scales, 32) * _ggml_iq_grid(groups[:, :, :4].reshape(-1, 32), "IQ2_XXS") * signs
+
+
+def _iq2_xs(b: Tensor) -> Tensor:
+    words = _words16(b[:, 2:66])  # nine bits of an index, seven of signs
+    scales = _half(b, 0) * (_nibble_pairs(b[:, 66:]).float() + 0.5) * 0.25
+    signs = _even_signs((words >> 9).cast(dtypes.uint8))
+    return _spread(scales, 16) * _ggml_iq_grid(words & 511, "IQ2_XS") * signs
+
+
+def _iq1_s(b: Tensor) -> Tensor:
+    # Of 32 numbers: the upper three bits of four indices, a scale, and the sign of an eighth that is added to all.
+    words = _words16(b[:, 34:])
+    high = ((words.unsqueeze(-1) >> _shifts(4, 3).cast(dtypes.uint16)) & 7).reshape(-1, 32)
+    scales = _half(b, 0) * (((words >> 12) & 7).float() * 2 + 1)
+    shift = _spread(_signs(words >> 15), 32) * 0.125
+    return _spread(scales, 32) * (_iq1_grid(b[:, 2:34].cast(dtypes.uint16) + high * 256) + shift)
+
+
+def _iq1_m(b: Tensor) -> Tensor:
+    # The scale of the block lies in the upper halves of four words, above four scales of three bits each.
+    words = _words16(b[:, 48:])
+    digits = (words >> 12) << _shifts(4, 4).cast(dtypes.uint16)
+    half = (digits[:, :1] | digits[:, 1:2] | digits[:, 2:3] | digits[:, 3:]).bitcast(dtypes.float16).float()
+    scales = ((words.unsqueeze(-1) >> _shifts(4, 3).cast(dtypes.uint16)) & 7).reshape(-1, 16)
+    nibbles = _nibble_pairs(b[:, 32:48])  # of 8 numbers: the upper three bits of an index, and the sign of the eighth
+    indices = b[:, :32].cast(dtypes.uint16) + (nibbles & 7).cast(dtypes.uint16) * 256
+    shift = _spread(_signs(nibbles >> 3), 8) * 0.125
+    return _spread(half * (scales.float() * 2 + 1), 16) * (_iq1_grid(indices) + shift)
+
+
+def _iq1_grid(indices: Tensor) -> Tensor:
+    return _ggml_iq_grid(indices, "IQ1") - 1
+
+
+def _tq1_0(b: Tensor) -> Tensor:
+    # A byte is a fraction of 256, and has five digits of base three; of the last four bytes only four digits count.
+    def digits(x: Tensor, count: int) -> Tensor:
+        powers = Tensor([3**i for i in range(count)], dtype=dtypes.uint8, device=x.device).reshape(count, 1)
+        rest = x.unsqueeze(1) * powers  # what wraps are the digits before
+        return ((rest.cast(dtypes.uint16) * 3) >> 8).reshape(x.shape[0], -1)
+
+    parts = (digits(b[:, :32], 5), digits(b[:, 32:48], 5), digits(b[:, 48:52], 4))
+    return (parts[0].cat(*parts[1:], dim=1).float() - 1) * _half(b, 52)
+
+
+def _tq2_0(b: Tensor) -> Tensor:
+    return (_fields(b[:, :64], 32, 2).float() - 1) * _half(b, 64)
 
 
 # ---- the table ----
@@ -285,7 +369,10 @@ GGML_TYPES: Final[dict[int, GGMLType]] = {
     12: GGMLType("Q4_K", 256, 144, _q4_k),
     13: GGMLType("Q5_K", 256, 176, _q5_k),
     14: GGMLType("Q6_K", 256, 210, _q6_k),
+    16: GGMLType("IQ2_XXS", 256, 66, _iq2_xxs),
+    17: GGMLType("IQ2_XS", 256, 74, _iq2_xs),
     18: GGMLType("IQ3_XXS", 256, 98, _iq3_xxs),
+    19: GGMLType("IQ1_S", 256, 50, _iq1_s),
     20: GGMLType("IQ4_NL", 32, 18, _iq4_nl),
     21: GGMLType("IQ3_S", 256, 110, _iq3_s),
     22: GGMLType("IQ2_S", 256, 82, _iq2_s),
@@ -295,7 +382,11 @@ GGML_TYPES: Final[dict[int, GGMLType]] = {
     26: GGMLType("I32", 1, 4, dtypes.int32),
     27: GGMLType("I64", 1, 8, dtypes.int64),
     28: GGMLType("F64", 1, 8, dtypes.float64),
+    29: GGMLType("IQ1_M", 256, 56, _iq1_m),
     30: GGMLType("BF16", 1, 2, dtypes.bfloat16),
+    34: GGMLType("TQ1_0", 256, 54, _tq1_0),
+    35: GGMLType("TQ2_0", 256, 66, _tq2_0),
     39: GGMLType("MXFP4", 32, 17, _mxfp4),
+    40: GGMLType("NVFP4", 64, 36, _nvfp4),
     41: GGMLType("Q1_0", 128, 18, _q1_0),
 }
