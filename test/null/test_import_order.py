@@ -13,10 +13,11 @@ ROOT = Path(__file__).parents[2]
 ORDER = [
     (
         "helpers",
-        "forking text progress errors boundary target settings system fetching fingerprint diskcache profiling helpers",
+        "forking text progress errors boundary target settings system fetching fingerprint diskcache profiling "
+        "integers helpers",
     ),
     ("dtype", "constants scalars rounding dtype_lattice dtype"),
-    ("device", "allocator buffer device"),
+    ("device", "allocator buffer executable device"),
     ("op names", "uop"),
     ("mixin", "mixin.*"),
     ("uop", "uop.*"),
