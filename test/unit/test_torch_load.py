@@ -194,6 +194,29 @@ def test_unknown_classes_become_placeholders(tmp_path: Path, zipped: bool) -> No
     assert "model._modules.0._parameters.bias" in get_state_dict(found)
 
 
+OTHER_LAYOUTS = {
+    "coo": (lambda: torch.eye(3).to_sparse(), r"a sparse tensor.*\.to_dense\(\)"),
+    "csr": (lambda: torch.eye(3).to_sparse_csr(), r"a sparse tensor.*\.to_dense\(\)"),
+    "bsr": (lambda: torch.eye(4).to_sparse_bsr((2, 2)), r"a sparse tensor.*\.to_dense\(\)"),
+    "nested": (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), r"a nested tensor.*\.unbind\(\)"),
+    "jagged": (
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        r"a nested tensor.*\.unbind\(\)",
+    ),
+    "meta": (lambda: torch.empty(3, device="meta"), "a meta tensor.*no values"),
+    "conjugate": (lambda: torch.tensor([1 + 2j]).conj().imag, "lazy conjugate or sign"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("name", OTHER_LAYOUTS)
+@FORMATS
+def test_tensors_that_do_not_exist_here_are_refused(tmp_path: Path, name: str, zipped: bool) -> None:
+    make, message = OTHER_LAYOUTS[name]
+    with pytest.raises(NotImplementedError, match=message):
+        torch_load(_save(tmp_path / "x.pt", {"fine": torch.ones(2), "w": make()}, zipped))
+
+
 # ---- the oldest format
 
 

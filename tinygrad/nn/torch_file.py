@@ -53,7 +53,8 @@ def torch_load(fn: Tensor) -> Any:
             beyond its storage.
         zipfile.BadZipFile: The zip archive is truncated or damaged.
         tarfile.ReadError: The tar archive is truncated or damaged.
-        KeyError: A storage has a dtype that does not exist here, such as complex numbers.
+        KeyError: A storage has a dtype that does not exist here, such as complex or quantised numbers.
+        NotImplementedError: A tensor is sparse, nested, on the meta device, or a lazy conjugate.
         ValueError: The file has the other byte order, or is empty.
 
     Example:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import prod
@@ -244,10 +244,24 @@ def _from_type(function: Any, _kind: Any, args: Any, _state: Any = None) -> Any:
     return function(*args)
 
 
+def _refused(kind: str, instead: str) -> Callable[..., NoReturn]:
+    """Return a builder of tensors of a kind that does not exist here."""
+
+    def refuse(*_: Any) -> NoReturn:
+        raise NotImplementedError(f"torch_load: the file holds a {kind} tensor, which is not supported; {instead}")
+
+    return refuse
+
+
+_NESTED: Final = _refused("nested", "save the list of its parts, .unbind()")
 _FUNCTIONS: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor_v2,
     ("torch._utils", "_rebuild_tensor_v3"): _rebuild_tensor_v3,
+    ("torch._utils", "_rebuild_sparse_tensor"): _refused("sparse", "save it with .to_dense()"),
+    ("torch._utils", "_rebuild_nested_tensor"): _NESTED,
+    ("torch.nested._internal.nested_tensor", "_rebuild_njt"): _NESTED,
+    ("torch._utils", "_rebuild_meta_tensor_no_storage"): _refused("meta", "it has a shape and no values"),
     ("torch._utils", "_rebuild_parameter"): _first,
     ("torch._utils", "_rebuild_parameter_with_state"): _first,
     ("torch._tensor", "_rebuild_from_type_v2"): _from_type,
