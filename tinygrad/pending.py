@@ -10,6 +10,7 @@ Why:  ``y = w * 10; w.assign(w + 1).realize(); y.tolist()`` must show ten times 
 from __future__ import annotations
 
 import sys
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from tinygrad.live import storage_under, unsettled_tensors
@@ -40,16 +41,18 @@ def stale_readers(sink: UOp) -> list[Tensor]:
     if not final:
         return []
     planned = set(sink.src)
-    newest = set(final.values())
-    stale: dict[UOp, bool] = dict.fromkeys(newest, False)
-    found: list[Tensor] = []
-    for tensor in unsettled_tensors():
-        uop = tensor.uop
-        if uop in planned or uop.is_virtual:
-            continue
-        if _is_stale(uop, final, stale):
-            found.append(tensor)
-    return _without_forgotten_gradients(found)
+    stale = dict.fromkeys(final.values(), False)
+    return _without_forgotten_gradients([t for t in readers_of(final, stale) if t.uop not in planned])
+
+
+def readers_of(overwritten: Container[UOp], stale: dict[UOp, bool]) -> list[Tensor]:
+    """Return live, pending tensors that read storage in a state that is not known as good.
+
+    Args:
+        overwritten: The BUFFERs.
+        stale: What is known of nodes, completed here: whether they read such a state.
+    """
+    return [t for t in unsettled_tensors() if not t.uop.is_virtual and _is_stale(t.uop, overwritten, stale)]
 
 
 def _without_forgotten_gradients(found: list[Tensor]) -> list[Tensor]:
@@ -71,10 +74,10 @@ def _without_forgotten_gradients(found: list[Tensor]) -> list[Tensor]:
     return [t for t in found if id(t) not in forgotten]
 
 
-def _is_stale(root: UOp, final: dict[UOp, UOp], stale: dict[UOp, bool]) -> bool:
+def _is_stale(root: UOp, overwritten: Container[UOp], stale: dict[UOp, bool]) -> bool:
     for u in root.toposort(gate=lambda node: node not in stale, enter_calls=False):
         if u.op is Ops.BUFFER:
-            stale[u] = u in final
+            stale[u] = u in overwritten
         elif u.op is Ops.STORE:
             # The storage under a target is not read: what counts is the value written into it, and where.
             where = u.src[0].src[1:] if u.src[0].op is Ops.INDEX else ()

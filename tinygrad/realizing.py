@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tinygrad.errors import error_text
 from tinygrad.families import has_relatives, relatives
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import disable_gc
+from tinygrad.interrupted import Progress, check_nothing_is_lost
 from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
 from tinygrad.mixin.random_state import random_state
 from tinygrad.pending import stale_readers
 from tinygrad.profiling import labelled
 from tinygrad.repointing import apply_map_to_tensors
+from tinygrad.signals import DeferredSignals
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.sharding import storages_of
 from tinygrad.uop.views import own_copy, unproved_slices
 
 if TYPE_CHECKING:
@@ -74,10 +76,28 @@ def _compute(tensors: list[Tensor], update_stats: bool) -> tuple[UOp, Becomes]:
     from tinygrad.engine.realize import run_linear
 
     linear, var_vals, becomes = _planned(tensors, needs_values=True)
+    if not becomes.calls_before:
+        # Nothing is overwritten: what an interrupt cuts off is simply computed again.
+        _run(tensors, linear, becomes, lambda: run_linear(linear, var_vals, update_stats=update_stats))
+        return
+    with DeferredSignals() as signals:
+
+        def between(calls_done: int) -> None:
+            # Where stopping would lose values, what has been begun is finished first.
+            if signals.are_new() and not Progress(becomes, linear, calls_done).lost_readers():
+                signals.deliver()
+
+        _run(tensors, linear, becomes, lambda: run_linear(linear, var_vals, update_stats=update_stats, between=between))
+
+
+def _run(tensors: list[Tensor], linear: UOp, becomes: Becomes, run: Callable[[], object]) -> None:
+    """Run a schedule; every live tensor then shows what it has reached, wherever it ended."""
     try:
-        run_linear(linear, var_vals, update_stats=update_stats)
+        run()
     except BaseException as error:
-        apply_map_to_tensors(_computed(becomes, linear, error.__dict__.get("calls_done", 0)), "realize", tensors)
+        progress = Progress(becomes, linear, error.__dict__.get("calls_done", 0))
+        progress.lose(progress.lost_readers(), type(error).__name__)
+        apply_map_to_tensors(progress.reached, "realize", tensors)
         raise
     apply_map_to_tensors(becomes, "realize", tensors)
     return linear, becomes
@@ -104,24 +124,6 @@ def _note_slices(sink: UOp) -> None:
             note(unproved_slices(sink))
 
 
-def _computed(becomes: Becomes, linear: UOp, calls_done: int) -> dict[UOp, UOp]:
-    """Return the part of ``becomes`` whose storage is complete after the first calls of the schedule."""
-    from tinygrad.engine.realize import get_call_outs_ins
-
-    missing: set[int] = set()
-    for call in linear.src[calls_done:]:
-        missing |= {id(call.src[1 + position].buffer.base) for position in get_call_outs_ins(call)[0]}
-
-    def is_complete(shown: UOp) -> bool:
-        return all(id(part.buffer.base) not in missing for part in storages_of(shown.base))
-
-    # Storage that further calls would write is in the state after the writes so far, which must not be repeated.
-    calls = becomes.calls_before
-    return {
-        old: new for old, new in becomes.items() if (calls[old] <= calls_done if old in calls else is_complete(new))
-    }
-
-
 def schedule(tensors: list[Tensor]) -> tuple[UOp, dict[str, int]]:
     """Schedule tensors, and what has to run with them; every live tensor then shows the storage that it gets.
 
@@ -139,6 +141,7 @@ def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, di
     from tinygrad.schedule import create_linear_with_vars
 
     sink = UOp.sink(*_roots(tensors))
+    check_nothing_is_lost(sink)
     sink = UOp.sink(*sink.src, *_random_states_with(sink))
     if needs_values:
         _check_bound(sink)

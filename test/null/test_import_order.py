@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 ORDER = [
     (
         "helpers",
-        "forking text progress errors boundary target settings system fetching fingerprint diskcache profiling "
+        "forking signals text progress errors boundary target settings system fetching fingerprint diskcache profiling "
         "integers helpers",
     ),
     ("dtype", "constants scalars rounding dtype_lattice dtype"),
@@ -30,8 +30,8 @@ ORDER = [
     ("engine", "engine.*"),
     (
         "tensor",
-        "realizing reading calls torch_names torch_names.* in_place own_values name_hints name_hints.* training_flags "
-        "properties placement writing backward tensor function",
+        "interrupted realizing reading calls torch_names torch_names.* in_place own_values name_hints name_hints.* "
+        "training_flags properties placement writing backward tensor function",
     ),
     ("nn", "nn.* llm.* apps.*"),
     ("viz", "viz.*"),

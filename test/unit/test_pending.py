@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
+
+import pytest
+
 from tinygrad import Context, Tensor, TinyJit, nn
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
 
 
 def stored(*values: float) -> Tensor:
@@ -103,3 +110,35 @@ def test_gradient_of_a_long_chain_is_scheduled_in_stretches() -> None:
     assert x.grad is not None
     # y_n = x y_(n-1) + 1 with y_0 = x tends to 1 / (1 - x) = 2, whose derivative is 1 / (1 - x)^2 = 4.
     assert abs(x.grad.item() - 4.0) < 1e-4
+
+
+def overwritten(state: UOp, value: UOp) -> UOp:
+    return state.after(UOp(Ops.STORE, None, (state, value)))
+
+
+# Graphs that no program of tensors makes: one storage is written twice in the same state, and both results are read.
+HISTORIES: dict[str, Callable[[UOp, UOp], UOp]] = {
+    "constants": lambda x, _: overwritten(x, x.const_like(5.0)) + overwritten(x, x.const_like(6.0)),
+    "of itself": lambda x, _: overwritten(x, x * 2) + overwritten(x, x * 3),
+    "reversed": lambda x, _: overwritten(x, x.flip(0) * 2).flip(0) + overwritten(x, x * 3),
+    "one reads the other": lambda x, y: overwritten(x, y).flip(0) + overwritten(x, overwritten(x, y) + 1),
+    "three": lambda x, y: (
+        overwritten(x, y) + overwritten(x, x * 2) + overwritten(x, overwritten(x, y) + overwritten(x, x * 2))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_two_histories_of_one_storage_are_an_error(name: str) -> None:
+    def give_up(*_: object) -> None:
+        raise TimeoutError("the scheduler does not come to an end")
+
+    x, y = stored(1.0, 2.0, 3.0).uop.base, stored(4.0, 5.0, 6.0).uop
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(100)
+    try:
+        with pytest.raises(RuntimeError, match=r"two histories of one storage, \(3,\) float32 on CPU"):
+            Tensor(HISTORIES[name](x, y)).realize()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

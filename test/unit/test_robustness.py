@@ -125,6 +125,90 @@ def test_writes_before_an_interruption_are_not_repeated(at: int, monkeypatch: py
     assert [s.item() for s in sums] == [12.0, 18.0, 24.0, 30.0, 36.0]
 
 
+# What reads storage before a write of the same run, by way of a value that is stored in between.
+BEFORE_A_WRITE: dict[str, Callable[[Tensor], Tensor]] = {
+    "a sum of it": lambda w: (w * 2).contiguous().sum() + 1,
+    "reversed": lambda w: (w.flip(0) * 3).contiguous().softmax(),
+    "a table of it": lambda w: (w.reshape(3, 1) * w).contiguous().sum(0),
+    "two in a row": lambda w: ((w + 1).contiguous().sum() * 3).contiguous().exp(),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE_A_WRITE)
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt, ZeroDivisionError])
+def test_values_are_right_or_an_error_wherever_a_run_stops(
+    error: type[BaseException], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tinygrad.engine.launch import KernelLaunch
+
+    launch, lost, stopped = KernelLaunch.launch, 0, 0
+    values = np.array([1.0, 2.0, 4.0], dtype=np.float32)
+    wanted = BEFORE_A_WRITE[name](Tensor(values)).numpy()
+    for at in range(1, 9):
+        count = [0]
+
+        def stops(
+            self: KernelLaunch, *args: Any, count: list[int] = count, at: int = at, **kwargs: Any
+        ) -> float | None:
+            count[0] += 1
+            if count[0] == at:
+                raise error
+            return launch(self, *args, **kwargs)
+
+        w = Tensor(values).clone().realize()
+        before = BEFORE_A_WRITE[name](w)
+        w.assign(w * 10)
+        after = w + before.sum()
+        with monkeypatch.context() as patch:
+            patch.setattr(KernelLaunch, "launch", stops)
+            try:
+                w.realize(after)
+            except error:
+                stopped += 1
+        for tensor, value in ((before, wanted), (after, values * 10 + wanted.sum())):
+            try:
+                np.testing.assert_allclose(tensor.numpy(), value, rtol=1e-5)
+            except RuntimeError as found:
+                assert f"cut off by {error.__name__}" in str(found)  # noqa: PT017 - one of the two must hold
+                lost += 1
+        np.testing.assert_array_equal(w.numpy(), values * 10)
+    assert stopped >= 2
+    assert lost > 0, "no run stopped where something is lost, so this shows nothing"
+
+
+def test_a_pending_write_is_lost_with_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinygrad.engine.launch import KernelLaunch
+
+    launch, count = KernelLaunch.launch, [0]
+
+    def stops(self: KernelLaunch, *args: Any, **kwargs: Any) -> float | None:
+        count[0] += 1
+        if count[0] == 3:
+            raise MemoryError("full")
+        return launch(self, *args, **kwargs)
+
+    a, b = Tensor([1.0, 2.0]).clone().realize(), Tensor([3.0, 4.0, 4.0]).clone().realize()
+    step = (a.sum() * b.sum() * 2 / 3).contiguous()  # as of a loss, computed from both
+    a.assign(a - step)
+    b.assign(b - step)
+    with monkeypatch.context() as patch:
+        patch.setattr(KernelLaunch, "launch", stops)
+        with pytest.raises(MemoryError, match="full"):
+            a.realize(b)
+    outcomes = set()
+    for tensor, value in ((a, [-21.0, -20.0]), (b, [-19.0, -18.0, -18.0])):
+        try:
+            assert tensor.tolist() == value
+            outcomes.add("right")
+        except RuntimeError as error:
+            assert "cut off by MemoryError" in str(error)  # noqa: PT017 - one of the two must hold
+            outcomes.add("lost")
+    assert "right" in outcomes
+    # New tensors in their place work.
+    fresh = Tensor([1.0, 1.0]).clone()
+    assert (fresh + 1).tolist() == [2.0, 2.0]
+
+
 def test_an_error_in_the_schedule_leaves_tensors_computable() -> None:
     n = Variable("n", 1, 3)
     x = Tensor([1.0, 2.0, 3.0]).realize()
@@ -275,6 +359,69 @@ def test_interrupts_leave_the_process_usable(interrupting: Callable[[float], Non
         np.testing.assert_allclose(jitted(x).numpy(), np.full(4, 2 * k + W.sum()), rtol=1e-5)
         assert 0 <= Tensor.rand(3).max().item() < 1
     assert count >= 10, "hardly any interrupt came, so this shows nothing"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupted_write_happens_once(interrupting: Callable[[float], None]) -> None:
+    w, rng, interrupts = Tensor.zeros(1 << 20).clone().realize(), np.random.default_rng(1), 0
+    for expected in range(1, 61):
+        total = w.max() + w[0]
+        w.assign(w + 1)
+        try:
+            interrupting(rng.uniform(0.0001, 0.006))
+            w.realize(total)
+            interrupting(0)
+        except KeyboardInterrupt:
+            interrupts += 1
+        try:
+            interrupting(0)
+        except KeyboardInterrupt:
+            interrupts += 1
+        assert (w[0].item(), w[-1].item()) == (expected, expected)
+        assert total.item() == 2 * (expected - 1)
+    assert interrupts >= 5, "hardly any interrupt came, so this shows nothing"
+
+
+def test_signals_wait_and_all_handlers_are_back() -> None:
+    from tinygrad.signals import DeferredSignals
+
+    heard: list[int] = []
+    before = {n: signal.signal(n, lambda number, _: heard.append(number)) for n in (signal.SIGUSR1, signal.SIGALRM)}
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, *before)}
+
+    def work() -> None:
+        with DeferredSignals() as signals:
+            signal.raise_signal(signal.SIGUSR1)
+            assert signals.are_new()
+            assert not signals.are_new()
+            signals.deliver()
+            assert heard == [signal.SIGUSR1]
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGALRM)
+            assert heard == [signal.SIGUSR1]
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert {n: signal.getsignal(n) for n in handlers} == handlers
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_signals_do_not_wait_in_other_threads() -> None:
+    from tinygrad.signals import DeferredSignals
+
+    handler, seen = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        with DeferredSignals() as signals:
+            seen.append((signal.getsignal(signal.SIGINT), signals.are_new()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(handler, False)]
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def resolve_params(call: UOp, inputs: Sequence[UOp]) -> UOp:
 
 def run_linear(
     linear: UOp, var_vals: Mapping[str, int] | None = None, input_uops: Sequence[UOp] = (), update_stats: bool = True,
-    jit: bool = False, wait: bool = False,
+    jit: bool = False, wait: bool = False, between: Callable[[int], None] | None = None,
 ) -> float | None:  # fmt: skip
     """Run a schedule, or hand it to the JIT that is capturing.
 
@@ -251,6 +251,7 @@ def run_linear(
         update_stats: Count the launches in ``GlobalCounters``.
         jit: This is a replay: never captured, and marked in the output.
         wait: Wait for every launch and return the time.
+        between: Called before each launch with the number of those that are done; it may raise.
 
     Returns:
         Seconds of all launches if ``wait``, else None.
@@ -269,6 +270,8 @@ def run_linear(
     total, done = 0.0, 0
     try:
         for call, launch in zip(linear.src, launches, strict=True):
+            if between is not None:
+                between(done)
             arguments = [_buffer_of(arg, input_uops) for arg in call.src[1:]]
             if reported:
                 total += run_reported(call, launch, arguments, var_vals, jit)

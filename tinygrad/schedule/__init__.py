@@ -104,11 +104,13 @@ class Becomes(dict[UOp, UOp]):
 
     Attributes:
         calls_before: For storage after in-place writes, after how many calls of the schedule it is in that state.
+        first_call: The number, from 1, of the call that first writes something of it.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.calls_before: dict[UOp, int] = {}
+        self.first_call: dict[UOp, int] = {}
 
 
 def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], Becomes]:
@@ -138,9 +140,9 @@ def create_linear_with_vars(sink: UOp) -> tuple[UOp, dict[str, int], Becomes]:
             if shown is not root:
                 becomes[root] = shown
     order = list(given.sink.toposort())
-    written = {order[i]: calls for i, calls in plan.written}
+    written = {order[i]: (first, last) for i, first, last in plan.written}
     for u, normal in given.nodes.items():
         if normal in written and given.nodes[u.without_after] in given_storage:
             becomes[u] = u.without_after
-            becomes.calls_before[u] = written[normal]
+            becomes.first_call[u], becomes.calls_before[u] = written[normal]
     return linear, given.var_vals, becomes

@@ -10,9 +10,10 @@ Why:  in-place writes have no meaning of their own in a graph: the states of sto
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tinygrad.dtype import dtypes
+from tinygrad.errors import shown
 from tinygrad.schedule.kernel import Kernel, Leaf
 from tinygrad.schedule.prepare import is_stored
 from tinygrad.uop import Ops
@@ -26,7 +27,7 @@ def includes(state: UOp, write: UOp) -> bool:
     if write.op is not Ops.STORE:
         return state is write or write in stores_of(state)
     # A state that includes a STORE stands on the one that it is written on: there are no others to look at.
-    oldest = _stored_state(write.src[0]).states[1]
+    oldest = stored_state(write.src[0]).states[1]
     while state.op is Ops.AFTER and state.states[1] > oldest:
         if write in _effects(state.src[1:]):
             return True
@@ -132,7 +133,7 @@ class _States:
         for u in _effects(anchor.src[1:]):
             if u not in self.writer:
                 continue
-            if u.op is Ops.STORE and _stored_state(u.src[0]) is not below:
+            if u.op is Ops.STORE and stored_state(u.src[0]) is not below:
                 return False
             if u.op is not Ops.STORE and all(arg.base is not below for arg in u.src[1:]):
                 return False
@@ -203,7 +204,7 @@ class _EdgeBuilder:
         """Put a kernel after the earlier writes of the storage that it writes."""
         for u in kernel.writes:
             if u.op is Ops.STORE:
-                state = _stored_state(u.src[0])
+                state = stored_state(u.src[0])
                 self.add_after(i, state)
                 self.states.add_write(_written_storage(kernel, u, self.leaves), state, i, u)
             elif u.op is Ops.CALL:
@@ -245,7 +246,7 @@ def build_edges(kernels: list[Kernel], leaves: dict[UOp, Leaf], only_values: boo
     return builder.edges
 
 
-def _stored_state(view: UOp) -> UOp:
+def stored_state(view: UOp) -> UOp:
     """Return the state of storage on which a STORE to this view is written."""
     base = view.src[0] if view.op is Ops.INDEX else view.base
     while base.op is Ops.BITCAST:
@@ -314,6 +315,18 @@ def _cycle_error() -> RuntimeError:
     return RuntimeError(
         "cycle detected in assign graph: an in-place write needs a value that itself needs the written storage as "
         "it was before; make the old value independent with .contiguous() or .clone() before assigning"
+    )
+
+
+def histories_error(states: Iterable[UOp]) -> RuntimeError:
+    """Return the error for states of storage that no order and no copies can bring about."""
+    storages = sorted({
+        f"{shown(u.arg.shape)} {u.dtype.full_name} on {u.arg.device}"
+        for u in (state.without_after for state in states)
+    })
+    return RuntimeError(
+        f"two histories of one storage, {', '.join(storages)}: it was written twice in the same state, so that both "
+        "results would have to be in it at once; write to a .clone() of it, or on the result of the first write"
     )
 
 

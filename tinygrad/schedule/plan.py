@@ -43,8 +43,9 @@ class Plan:
         results: For each root of the graph the node that shows its value, over storages; None if it has none.
         places: For storages that share an arena, (device, offset in bytes).
         arenas: Bytes of each device's arena.
-        written: The AFTER nodes whose writes the calls carry out, by position in dependency order of the graph, and
-            after how many calls. (Those that only unused arguments or results of functions lead to are not among them.)
+        written: The AFTER nodes whose writes the calls carry out, by position in dependency order of the graph, with
+            the number of the first call that writes, counted from 1, and after how many calls all is written. (Those
+            that only unused arguments or results of functions lead to are not among them.)
     """
 
     calls: tuple[PlannedCall, ...]
@@ -52,7 +53,7 @@ class Plan:
     results: tuple[UOp | None, ...]
     places: dict[UOp, tuple[str, int]] = field(default_factory=dict)
     arenas: dict[str, int] = field(default_factory=dict)
-    written: tuple[tuple[int, int], ...] = ()
+    written: tuple[tuple[int, int, int], ...] = ()
 
 
 def joined_from(storage: UOp) -> tuple[UOp, ...]:

@@ -14,7 +14,14 @@ from tinygrad.schedule.kernel import Kernel
 from tinygrad.schedule.labels import KernelLabels
 from tinygrad.schedule.multi import spread_devices
 from tinygrad.schedule.normalize import LOCAL
-from tinygrad.schedule.ordering import in_place_hazard, order_kernels, overwritten_states, own_stores
+from tinygrad.schedule.ordering import (
+    histories_error,
+    in_place_hazard,
+    order_kernels,
+    overwritten_states,
+    own_stores,
+    stored_state,
+)
 from tinygrad.schedule.packing import pack_operands
 from tinygrad.schedule.plan import Plan, PlannedCall, joined_from, place_intermediates
 from tinygrad.schedule.prepare import inline_functions, is_stored, on_wanted_devices, prepare
@@ -59,7 +66,11 @@ def build_kernels(sink: UOp, states: dict[Any, UOp]) -> tuple[Rangeify, list[Ker
     Args:
         sink: The graph.
         states: Storage after writes, as the nodes that it is in the graph (the values); kept up to date.
+
+    Raises:
+        RuntimeError: What was stored would have to be stored again, so that this would never end.
     """
+    copied: set[UOp] = set()  # states, and STOREs' operands, that have been stored, as the nodes that they are now
     while True:
         builder = Rangeify(sink)
         kernels, leaves = builder.build(), builder.stand_ins.leaves
@@ -75,6 +86,9 @@ def build_kernels(sink: UOp, states: dict[Any, UOp]) -> tuple[Rangeify, list[Ker
         changed = snapshots.apply(sink)
         if changed is sink:
             return builder, kernels
+        if copied >= stores | spoiled:
+            raise histories_error(spoiled or {stored_state(store.src[0]) for store in stores})
+        copied = {snapshots.kept[u] for u in copied | stores | spoiled}
         sink = changed
         for state, node in states.items():
             states[state] = snapshots.kept.get(node, node)
@@ -91,7 +105,7 @@ def make_plan(sink: UOp, spreads: bool = False) -> Plan:
         sink: The graph.
         spreads: Whether there may be values over several devices.
     """
-    from tinygrad.middleware import cache_token, run_stage
+    from tinygrad.middleware import run_stage
 
     states: dict[Any, UOp] = {u: u for u in sink.toposort(enter_calls=False) if _is_written(u)}
     graph, spread = run_stage("function", sink), None
@@ -122,22 +136,32 @@ def make_plan(sink: UOp, spreads: bool = False) -> Plan:
     results = tuple(_result(root, builder) for root in builder.sink.src)
     if spread is not None:
         results = spread.results(results, lambda: next(builder.stand_ins.slots))
-    reached = set(builder.order)
-    # Rules of the user's own may have made other nodes of them: then everything counts as carried out.
-    followed = not cache_token()
-    writer = {u: i for i, kernel in enumerate(kernels, 1) for u in kernel.writes}
-    carried: dict[UOp, bool] = {}  # over several devices: if all of them carry it out
-    calls_before: dict[UOp, int] = {}
-    for key, node in states.items():
-        u = key[0] if isinstance(key, tuple) else key
-        carried[u] = carried.get(u, True) and (node in reached or not followed)
-        needed = max((writer.get(store, 0) for store in own_stores(node)), default=0) if followed else len(kernels)
-        calls_before[u] = max(needed, *(calls_before.get(state, 0) for state in (u, u.src[0])))
-    written = tuple((i, calls_before[u]) for i, u in enumerate(sink.toposort()) if carried.get(u, False))
+    written = _written(sink, states, kernels, set(builder.order))
     kept = {
         s for r in results if r is not None for u in r.toposort() if u.op is Ops.BUFFER for s in (u, *joined_from(u))
     }
     return Plan(tuple(calls), _storages(calls, results), results, *place_intermediates(calls, kept), written)
+
+
+def _written(
+    sink: UOp, states: dict[Any, UOp], kernels: list[Kernel], reached: set[UOp]
+) -> tuple[tuple[int, int, int], ...]:
+    """Return ``Plan.written`` for kernels in order."""
+    from tinygrad.middleware import cache_token
+
+    # Rules of the user's own may have made other nodes of them: then everything counts as carried out at the end.
+    followed = not cache_token()
+    writer = {u: i for i, kernel in enumerate(kernels, 1) for u in kernel.writes}
+    carried: dict[UOp, bool] = {}  # over several devices: if all of them carry it out
+    first: dict[UOp, int] = {}
+    last: dict[UOp, int] = {}
+    for key, node in states.items():
+        u = key[0] if isinstance(key, tuple) else key
+        carried[u] = carried.get(u, True) and (node in reached or not followed)
+        writers = [writer[store] for store in own_stores(node) if store in writer] if followed else [len(kernels)]
+        first[u] = min((*writers, first.get(u, len(kernels))))
+        last[u] = max((*writers, *(last.get(state, 0) for state in (u, u.src[0]))))
+    return tuple((i, first[u], last[u]) for i, u in enumerate(sink.toposort()) if carried.get(u, False))
 
 
 def _storages(calls: list[PlannedCall], results: tuple[UOp | None, ...]) -> tuple[UOp, ...]:
