@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import operator
 import pickle
 
 import numpy as np
@@ -66,6 +67,14 @@ def test_numbers() -> None:
     assert bool(UOp.variable("a", 0, 10) < 11)
     with pytest.raises(ValueError, match="eval failed to be a single number"):
         int(UOp.variable("a", 0, 10))
+    bound = UOp.variable("a", 0, 10).bind(3)
+    for number in (int, operator.index):
+        for node in (bound, bound * 2 + 1):
+            with pytest.raises(ValueError, match=r"range is .*\n(.*\n)*.*hint +a bound Variable .*unbind\(\)\[1\]"):
+                number(node)
+    with pytest.raises(ValueError, match=r"bool: eval failed.*\n(.*\n)*.*unbind_all\(\)\[1\]"):
+        bool(bound < 4)
+    assert bound.unbind()[1] == 3
 
 
 def test_bounds() -> None:

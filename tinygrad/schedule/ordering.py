@@ -321,8 +321,7 @@ def _cycle_error() -> RuntimeError:
 def histories_error(states: Iterable[UOp]) -> RuntimeError:
     """Return the error for states of storage that no order and no copies can bring about."""
     storages = sorted({
-        f"{shown(u.arg.shape)} {u.dtype.full_name} on {u.arg.device}"
-        for u in (state.without_after for state in states)
+        f"{shown(u.arg.shape)} {u.dtype.full_name} on {u.arg.device}" for u in (state.without_after for state in states)
     })
     return RuntimeError(
         f"two histories of one storage, {', '.join(storages)}: it was written twice in the same state, so that both "

@@ -8,7 +8,7 @@ Why:  one compiled kernel serves all sizes within the bounds; a bound Variable c
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad.dtype import AddrSpace, DType, Invalid, dtypes
 from tinygrad.errors import ArgumentError, error_text, shown
@@ -19,6 +19,12 @@ from tinygrad.uop.sint import bound_value, sint, size_text, ssimplify, sym_infer
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
+
+_HINT_UNBOUND: Final = "a symbolic size has a value only when a kernel runs; make the program independent of it"
+_HINT_BOUND: Final = (
+    "a bound Variable stands for all of its values, so that one kernel serves them; .unbind()[1] is the value that it "
+    "has now, .unbind_all()[1] those in an expression"
+)
 
 
 class VariableMethods(Hooks):
@@ -41,7 +47,7 @@ class VariableMethods(Hooks):
             error_text(
                 "int" if kind is not dtypes.bool else "bool",
                 f"eval failed to be a single number, range is {simple.vmin} to {simple.vmax} in {u.render()}",
-                hint="a symbolic size has a value only when a kernel runs; make the program independent of it",
+                hint=_HINT_BOUND if any(v.is_bound_var for v in u.toposort()) else _HINT_UNBOUND,
             )
         )
 
