@@ -15,14 +15,17 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from tinygrad.live import is_stored, is_view_node
+from tinygrad.live import is_stored, is_view_node, storage_under
 from tinygrad.uop.views import own_value
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 COMPUTING: Final = (
-    "cat", "diag", "einsum", "pad", "pad_to", "pow", "repeat", "repeat_interleave", "roll", "sort", "stack",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "cat", "diag", "diff", "einsum", "pad",
+    "pad_to", "pow", "repeat", "repeat_interleave", "roll", "sort", "stack", "topk", "uprod", "usum",
+    # of a single number
+    "amax", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "max", "min", "prod", "sum",
 )  # fmt: skip
 
 
@@ -45,11 +48,12 @@ def _computing(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _apart(made: Tensor, args: Iterable[Any]) -> Tensor:
     """Return a result that is no view of an argument: of another family, and another node where that shows storage."""
-    uop = made.uop
-    shows_argument = any(t.uop is uop for t in _tensors(args))
-    if uop.device is not None and (is_view_node(uop) or (shows_argument and is_stored(uop))):
+    uop, base = made.uop, storage_under(made.uop)
+    is_argument = any(t.uop is uop for t in _tensors(args))
+    is_view = is_view_node(uop) and (is_stored(base) or any(storage_under(t.uop) is base for t in _tensors(args)))
+    if uop.device is not None and (is_view or (is_argument and is_stored(uop))):
         return made._wrap_uop(own_value(uop))
-    return made._wrap_uop(uop) if made._family is not None or shows_argument else made
+    return made._wrap_uop(uop) if made._family is not None or is_argument else made
 
 
 def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:

@@ -105,6 +105,44 @@ def test_results_that_happen_to_be_views_are_values(name: str, is_realized: bool
         np.testing.assert_array_equal(x.numpy(), x_before)
 
 
+# Methods on a single number, for which there may be nothing to do. (Those with an axis work on numbers too.)
+ON_ONE_NUMBER: dict[str, Callable[[Tensor], Any]] = {
+    **{
+        name: lambda x, name=name: getattr(x, name)()
+        for name in names("""
+            abs amax amin aminmax argsort ceil clone contiguous_backward cummax cummin cumsum floor logcumsumexp
+            max mean min median msort nan_to_num nanmean nansum prod relu round sort square sum tril trunc usum uprod
+        """)
+    },
+    "topk": lambda x: x.topk(1), "cumprod": lambda x: x.cumprod(0), "sum of an axis": lambda x: x.sum(0),
+    "max of an axis": lambda x: x.max(0), "diff": lambda x: x.diff(n=0), "roll": lambda x: x.roll(0),
+    "clip": lambda x: x.clip(-99, 99), "masked_fill": lambda x: x.masked_fill(x > 99, 0), "+ 0": lambda x: x + 0,
+    "* 1": lambda x: x * 1, "/ 1": lambda x: x / 1, "** 1": lambda x: x**1, "maximum": lambda x: x.maximum(x),
+    "pool": lambda x: x.reshape(1, 1, 1, 1).adaptive_avg_pool2d(1), "quantile": lambda x: x.quantile(0.5),
+    "lerp": lambda x: x.lerp(x, 0.5), "gather": lambda x: x.gather(0, (x * 0).int()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
+@pytest.mark.parametrize("name", ON_ONE_NUMBER)
+def test_results_of_one_number_are_values(name: str, shape: tuple[int, ...]) -> None:
+    if name == "tril" and len(shape) < 2:
+        shape = (1, 1)
+    values = np.full(shape, 3, dtype=np.float32)
+    before = [t.numpy() for t in tensors(ON_ONE_NUMBER[name](Tensor(values)))]
+    for make in (lambda: Tensor(values).clone().realize(), lambda: Tensor(values) + 0):
+        for is_realized in (False, True):
+            x = make()
+            made = tensors(ON_ONE_NUMBER[name](x))
+            if is_realized:
+                made[0].realize(*made[1:])
+            x.assign(x * 0 + 9)
+            for got, want in zip(made, before, strict=True):
+                np.testing.assert_array_equal(got.numpy(), want)
+            made[0].add_(1)
+            np.testing.assert_array_equal(x.numpy(), values * 3)
+
+
 def test_a_value_that_is_read_by_others_costs_no_copy() -> None:
     x = Tensor(VALUES).clone().realize()
     GlobalCounters.reset()

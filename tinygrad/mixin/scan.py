@@ -182,9 +182,14 @@ class ScanGradient:
         return (compute_gradient(scanned, grad, [x])[x],)
 
 
-def _largest_so_far(x: UOp) -> UOp:
-    """Return the int32 index of the first occurrence of the largest element so far along the last axis."""
-    n = x.shape[-1]
+def _largest_so_far(x: UOp, axis: int = -1) -> UOp:
+    """Return the int32 index of the first occurrence of the largest element so far along an axis."""
+    n = x.shape[axis]
+    if axis not in (-1, x.ndim - 1):
+        beside = prod(x.max_shape[axis:][1:])
+        if _has_kernel(x) and n <= LONGEST_ROW and beside >= MIN_BESIDE:
+            return _kernel_result(x.reshape((-1, n, beside)), dtypes.int32, LargestKernel()).reshape(x.shape)
+        return _with_axis_last(x, axis, _largest_so_far)
     if not isinstance(n, int):
         return _largest_so_far(_filled_up(x, "max")).shrink_to(x.shape)
     if _has_kernel(x) and prod(x.max_shape[:-1]) >= MIN_ROWS:
@@ -195,6 +200,38 @@ def _largest_so_far(x: UOp) -> UOp:
     first = type(x).arange(n, dtype=dtypes.int32)
     fresh = _largest_first(x, before, dtypes.is_float(x.dtype)) | first.eq(0)
     return _scan(fresh.where(first, 0).cast(dtypes.int32), "max")
+
+
+@dataclass(frozen=True)
+class LatestGradient:
+    """Gradient function of the extreme values so far: each passes its gradient to the latest element that equals it.
+
+    Args:
+        axis: The scanned one.
+
+    Source: the gradient of torch.cummax. (The index that is returned is that of the first such element.)
+    """
+
+    axis: int
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, None]:
+        """Return the gradient of the scanned value; the other argument is where the values were found."""
+        from tinygrad.mixin.gradient import compute_gradient
+
+        x, first = call.src[1:]
+        equal = x.eq(x.gather(self.axis, first))
+        equal = equal | x.isnan() if dtypes.is_float(x.dtype) else equal
+        places = type(x).arange(x.shape[self.axis], dtype=dtypes.int32)
+        places = places.reshape([-1 if i == self.axis else 1 for i in range(x.ndim)])
+        latest = _scan(equal.where(places, 0).cast(dtypes.int32), "max", self.axis)
+        return compute_gradient(x.gather(self.axis, latest), grad, [x])[x], None
+
+
+def _extreme_so_far(x: UOp, index: UOp, axis: int) -> UOp:
+    """Return the values at the indices that a scan has found, with the gradient of that scan."""
+    if x.dtype in dtypes.weaks:
+        return x.gather(axis, index)
+    return composite(lambda a, i: a.gather(axis, i), (x, index), LatestGradient(axis), "cummax")
 
 
 def _largest_first(a: Any, b: Any, floating: bool) -> Any:
@@ -278,13 +315,11 @@ class ScanMixin(IndexMixin):
             >>> Tensor([1, 3, 2]).cummax()[0].tolist()
             [1, 3, 3]
         """
-        axis = axis if dim is None else dim
+        axis = self._resolve_dim(axis if dim is None else dim, op="cummax")
         if self._is_trivial_scan():
             return self, self.const_like(0, dtypes.int32)
-        x, back = self._along_last(axis, "cummax")
-        x = x.cast(strong_dtype(self.dtype)).detach()
-        index = self._wrap_uop(_largest_so_far(x).permute(back))
-        return self.gather(axis, index), index
+        index = _largest_so_far(self._uop.cast(strong_dtype(self.dtype)).detach(), axis)
+        return self._wrap_uop(_extreme_so_far(self._uop, index, axis)), self._wrap_uop(index)
 
     def cummin(self, axis: int = 0, *, dim: int | None = None) -> tuple[Self, Self]:
         """Return the smallest value so far and the int32 index of its first occurrence; see ``cummax``.
@@ -293,9 +328,11 @@ class ScanMixin(IndexMixin):
             >>> [t.tolist() for t in Tensor([3, 1, 2]).cummin()]
             [[3, 1, 1], [0, 1, 1]]
         """
-        axis = axis if dim is None else dim
+        axis = self._resolve_dim(axis if dim is None else dim, op="cummin")
         _, index = self._mirrored().cummax(axis)
-        return (self, index) if self._is_trivial_scan() else (self.gather(axis, index), index)
+        if self._is_trivial_scan():
+            return self, index
+        return self._wrap_uop(_extreme_so_far(self._uop, index._uop, axis)), index
 
     # ---- order -----------------------------------------------------------------------------------------------------
 

@@ -179,8 +179,9 @@ class LargestKernel:
         """Return the kernel.
 
         Args:
-            out: (rows, n), int32: the index of the first occurrence of the largest element so far, or of the first NaN.
-            x: (rows, n).
+            out: The shape of x, int32: the index of the first occurrence of the largest element so far, or of the first
+                NaN.
+            x: (rows, n), or (batch, n, rows).
         """
         kernel = _Tiles(x)
         for name, size, dtype in (
@@ -213,4 +214,4 @@ class LargestKernel:
         c, r = kernel.loop(COLUMNS), kernel.loop(kernel.height)
         kernel.run(kernel.at_row(out, r, c).store(kernel.place("index", r, c)), c, r)
         kernel.leave(kernel.tile)
-        return kernel.finish("scan_largest", kernel.rows, kernel.n)
+        return kernel.finish("scan_largest", *kernel.sizes)

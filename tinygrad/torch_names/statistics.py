@@ -7,12 +7,38 @@ Why:  see ``torch_names``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.dtype import dtypes
+from tinygrad.mixin.composite import composite
 from tinygrad.torch_names.numbers import NumberNames
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from tinygrad.uop.ops import UOp
+
+
+@dataclass(frozen=True)
+class _EqualSharesGradient:
+    """Gradient function of a value that was found among others: those that equal it share the gradient evenly.
+
+    Source: the gradient of torch.median.
+    """
+
+    def __call__(self, grad: UOp, call: UOp) -> tuple[UOp, None]:
+        """Return the gradient of the others."""
+        x, found = call.src[1:]
+        equal = x.eq(found) | (x.isnan() & found.isnan())
+        return equal.where(grad / equal.sum().cast(grad.dtype), 0), None
+
+
+def _shared_by_equals(x: UOp, found: UOp) -> UOp:
+    """Return ``found``, of shape () and an element of ``x``, with a gradient that all elements equal to it share."""
+    if x.dtype in dtypes.weaks:
+        return found
+    return composite(lambda _, value: value, (x, found), _EqualSharesGradient(), "median")
 
 
 class StatisticsNames(NumberNames):
@@ -74,9 +100,14 @@ class StatisticsNames(NumberNames):
         return (values, indices) if keepdim else (values.squeeze(axis), indices.squeeze(axis))
 
     def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
-        """``t.kthvalue((n + 1) // 2, dim)``, but NaN if any is NaN; only the value without ``dim``."""
+        """``t.kthvalue((n + 1) // 2, dim)``, but NaN if any is NaN; only the value without ``dim``.
+
+        Along ``dim`` the gradient goes to the element at the index; without, all elements that equal it share it.
+        """
         if dim is None:
-            return self.flatten().median(0)[0]
+            x = self.flatten()
+            found = x.detach().median(0)[0]
+            return self._wrap_uop(_shared_by_equals(x._uop, found._uop)) if dtypes.is_float(self.dtype) else found
         axis = self._resolve_dim(dim, op="median")
         middle = (self.shape[axis] - 1) // 2
         values, indices = self.sort(axis)  # NaN come last
