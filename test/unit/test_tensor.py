@@ -601,3 +601,23 @@ def test_a_tensor_made_anew_shows_what_is_written_to_it(remake: Callable[[Tensor
     again.assign(again + 1).realize()
     assert again.tolist() == [2.0, 3.0]
     assert not again.is_param
+
+
+@pytest.mark.parametrize(
+    ("shape", "new"), [((3, 0), (0,)), ((0, 3), (3, 0)), ((0,), (2, 0, 4)), ((2, 0, 4), (0, 2)), ((0, 1), (0, 5))]
+)
+def test_paddings_of_reshaped_nothing(shape: tuple[int, ...], new: tuple[int, ...]) -> None:
+    x = Tensor(np.zeros(shape, np.float32)).clone()
+    padded = (x.reshape(new) * 2).exp().pad([(1, 1)] * len(new), value=3.0)
+    np.testing.assert_array_equal(padded.numpy(), np.full([n + 2 for n in new], 3.0))
+    (x.reshape(new) * x.reshape(new).exp()).sum().backward()
+    assert x.grad is not None
+    assert x.grad.numpy().shape == shape
+
+
+def test_gradient_of_elements_of_which_none_is_used() -> None:
+    x = Tensor([1.0, 2.0, 3.0]).clone()
+    nothing = x.unsqueeze(1)[:, :0].flatten()
+    (nothing * (nothing.detach() + 1).cumsum(0)).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0, 0.0, 0.0]

@@ -96,6 +96,8 @@ def _reshape_groups(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[tuple[t
 
 def _reshape(in_shape: tuple[sint, ...], out_shape: tuple[sint, ...], idxs: Idxs) -> Idxs:
     result = [zero()] * len(in_shape)
+    if 0 in in_shape:
+        return tuple(result)  # no element: only the gate of a padding asks for one, in vain
     for left, right in _reshape_groups(in_shape, out_shape):
         if len(left) == 1 and len(right) == 1:
             result[left[0]] = idxs[right[0]]
