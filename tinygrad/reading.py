@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _HAS_NO_NUMPY_DTYPE = frozenset({dtypes.bfloat16, *dtypes.fp8s})
+_HOSTS = frozenset({"CPU", "PYTHON", "NPY"})  # devices whose memory is read without a copy
+_FEW = 1024  # values that are read in less time than a kernel takes to start
 _PYTHON_HAS_HALF = sys.version_info >= (3, 12)
 
 
@@ -144,6 +146,17 @@ class ReadMixin(RandMixin):
         if self._uop.contiguous_view() is None or self.dtype in _HAS_NO_NUMPY_DTYPE:
             return None
         return str(as_numpy(self._uop.buffer, self.dtype, self.shape))
+
+    def _few_values_in_memory(self) -> list[Any] | None:
+        """Return the values as a flat list if they are few and in the memory of the host already; never computes."""
+        source = self._uop.src[0] if self._uop.op is Ops.COPY else self._uop  # not there yet: look where it comes from
+        count = source.numel()
+        if source.device not in _HOSTS or not source.is_realized or not isinstance(count, int) or count > _FEW:
+            return None
+        if source.contiguous_view() is None or source.dtype in _HAS_NO_NUMPY_DTYPE:
+            return None
+        values: list[Any] = as_numpy(source.buffer, source.dtype, (count,)).tolist()
+        return values
 
 
 def as_numpy(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

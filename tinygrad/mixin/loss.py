@@ -3,16 +3,18 @@
 In:   predictions and targets.
 Out:  one value per example, their mean or their sum.
 Why:  class ids select by comparing them with a range (a one-hot mask that never exists in memory), so that an id which
-      is to be ignored selects nothing, and the gradient is elementwise.
+      is to be ignored selects nothing, and the gradient is elementwise. To look at ids is to compute them: so an id
+      that is no class makes the loss NaN, and is an error right away only where ids are few and in memory.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from tinygrad.dtype import dtypes
-from tinygrad.errors import DTypeError, error_text, shown
-from tinygrad.mixin.composite import ContractionError
+from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.errors import DTypeError, ShapeError, error_text, shown
+from tinygrad.mixin.composite import ContractionError, sizes_differ
 from tinygrad.mixin.reduce import ReduceMixin
 
 if TYPE_CHECKING:
@@ -29,81 +31,117 @@ class LossMixin(ReduceMixin):
     if TYPE_CHECKING:  # from the mixins that build on this one
 
         def log_softmax(self, axis: int = -1) -> Self: ...  # noqa: D102
+        def _check_bounds(self, name: str, index: Any, lowest: int, size: Any) -> None: ...
 
     def _do_reduction(self, reduction: ReductionStr = "mean") -> Self:
-        if reduction not in _REDUCTIONS:
-            raise ValueError(f"reduction {reduction!r}; expected one of {', '.join(map(repr, _REDUCTIONS))}")
+        _check_arguments("", reduction)
         return self if reduction == "none" else self.mean() if reduction == "mean" else self.sum()
 
-    def _check_labels(self, name: str, Y: Self, axis: int) -> None:
+    def _check_labels(self, name: str, Y: Self, axis: int, ignore: int | None) -> None:
         if not dtypes.is_int(Y.dtype):
-            raise DTypeError(
-                error_text(
-                    name,
-                    f"labels are {Y.dtype}",
-                    {"labels": Y},
-                    rule="class ids are integers",
-                    hint="labels.cast(dtypes.int32)",
-                )
-            )
+            raise DTypeError(error_text(name, f"labels are {Y.dtype}", {"labels": Y}, "class ids are integers",
+                                        "labels.cast(dtypes.int32)"))  # fmt: skip
         expected = (*self.shape[:axis], *self.shape[axis + 1 :])
         if tuple(Y.shape) != tuple(expected):
+            raise ContractionError(error_text(name, f"labels have shape {shown(Y.shape)}, expected {expected}",
+                                              {"logits": self, "labels": Y}, "one label per example"))  # fmt: skip
+        count = self.shape[axis]
+        known = Y._few_values_in_memory() if hasattr(Y, "_few_values_in_memory") else None
+        for label in known if known is not None and isinstance(count, int) else ():
+            if label != ignore and not 0 <= label < count:
+                raise ShapeError(
+                    error_text(
+                        name,
+                        f"label {label} is no class of {count}",
+                        {"logits": self, "labels": Y},
+                        rule=f"0 <= label < {count}, or ignore_index, which is {ignore}",
+                    )
+                )
+        self._check_bounds(name, Y if ignore is None else Y.eq(ignore).where(0, Y), 0, count)
+
+    def _along(self, axis: int) -> tuple[int, ...]:
+        """Return the shape of one number per class that broadcasts to self."""
+        return (1,) * axis + (self.shape[axis],) + (1,) * (self.ndim - axis - 1)
+
+    def _pick_class(self, Y: Self, axis: int) -> Self:
+        """Return self[..., Y, ...] along the class axis; NaN for ids that are no class."""
+        count = self.shape[axis]
+        classes = type(self).arange(count, dtype=dtypes.int32).reshape(self._along(axis))
+        picked = Y.unsqueeze(axis).eq(classes).where(self, 0).sum(axis=axis)
+        wide = Y.cast(least_upper_dtype(Y.dtype, dtypes.int32))
+        # Added, since the backward pass of a ``where`` would read the mask again.
+        found: Self = picked + ((wide >= 0) & (wide < count)).where(0.0, math.nan)
+        return found
+
+    def _labelled_loss(
+        self, Y: Self, axis: int, reduction: ReductionStr, ignore: int | None, label_smoothing: float = 0.0,
+        weight: Self | None = None,
+    ) -> Self:  # fmt: skip
+        """Return the loss of log-probabilities with respect to class ids."""
+        loss, scale = -self._pick_class(Y, axis), None
+        spread = self
+        if weight is not None:
+            per_class = weight.reshape(self._along(axis))
+            scale = per_class._broadcast_to(self.shape)._pick_class(Y, axis)
+            loss, spread = loss * scale, self * per_class
+        if label_smoothing:
+            loss = loss * (1 - label_smoothing) - spread.mean(axis=axis) * label_smoothing
+        if ignore is not None:
+            kept = Y.ne(ignore)
+            loss = kept.where(loss, 0)
+            scale = kept.cast(loss.dtype) if scale is None else kept.where(scale, 0)
+        if reduction == "mean" and scale is not None:
+            return loss.sum() / scale.sum()
+        return loss._do_reduction(reduction)
+
+    def _check_class_weights(self, name: str, weight: Self | None, axis: int) -> None:
+        if weight is not None and (weight.ndim != 1 or sizes_differ(weight.shape[0], self.shape[axis])):
             raise ContractionError(
                 error_text(
                     name,
-                    f"labels have shape {shown(Y.shape)}, expected {expected}",
-                    {"logits": self, "labels": Y},
-                    rule="one label per example",
+                    f"weights have shape {shown(weight.shape)}, there are {shown(self.shape[axis])} classes",
+                    {"logits": self, "weight": weight},
+                    rule="one weight per class",
                 )
             )
 
-    def _pick_class(self, Y: Self, axis: int) -> Self:
-        """Return self[..., Y, ...] along the class axis; 0 for ids that are no class."""
-        count = self.shape[axis]
-        along = (1,) * axis + (count,) + (1,) * (self.ndim - axis - 1)
-        classes = type(self).arange(count, dtype=dtypes.int32).reshape(along)
-        return Y.unsqueeze(axis).eq(classes).where(self, 0).sum(axis=axis)
-
-    def _labelled_loss(
-        self, Y: Self, axis: int, ignore: int | None, label_smoothing: float, reduction: ReductionStr
+    def cross_entropy(
+        self,
+        Y: Self,
+        reduction: ReductionStr = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        weight: Self | None = None,
+        ignore_index: int | None = None,
     ) -> Self:
-        """Return the loss of log-probabilities with respect to class ids."""
-        if reduction not in _REDUCTIONS:
-            raise ValueError(f"reduction {reduction!r}; expected one of {', '.join(map(repr, _REDUCTIONS))}")
-        loss = -self._pick_class(Y, axis)
-        if label_smoothing:
-            loss = loss * (1 - label_smoothing) - self.mean(axis=axis) * label_smoothing
-        if ignore is None:
-            return loss._do_reduction(reduction)
-        kept = Y.ne(ignore)
-        loss = kept.where(loss, 0)
-        if reduction == "mean":
-            return loss.sum() / kept.cast(loss.dtype).sum()
-        return loss._do_reduction(reduction)
-
-    def cross_entropy(self, Y: Self, reduction: ReductionStr = "mean", label_smoothing: float = 0.0) -> Self:
         """Return the cross-entropy of logits (as torch).
 
         Args:
             Y: Class ids of the shape of ``self`` without its class dim (dim 1; dim 0 if 1-d), or probabilities of the
-                same shape as ``self``.
+                same shape as ``self``. An id that is no class makes the loss NaN.
             reduction: ``mean``, ``sum`` or ``none``.
             label_smoothing: Share of the probability that is spread evenly over the classes, in [0, 1].
+            weight: One weight per class, or None; with class ids, ``mean`` divides by the sum of those that count.
+            ignore_index: Examples with this id count in neither numerator nor divisor. None ignores none, where torch
+                ignores -100.
 
         Raises:
-            ShapeError: Shapes do not fit.
+            ShapeError: Shapes do not fit, or an id is no class. Ids are looked at where they are few and in memory, and
+                always with CHECK_BOUNDS=1.
             RuntimeError: Class ids are not integers.
+            ValueError: ``ignore_index`` with probabilities.
             AssertionError: ``label_smoothing`` is outside [0, 1].
 
         Example:
             >>> round(Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item(), 4)
             0.6931
         """
-        _check_smoothing("cross_entropy", label_smoothing)
+        _check_arguments("cross_entropy", reduction, label_smoothing)
         axis = 0 if self.ndim == 1 else 1
+        self._check_class_weights("cross_entropy", weight, axis)
         if Y.ndim < self.ndim:
-            self._check_labels("cross_entropy", Y, axis)
-            return self.log_softmax(axis)._labelled_loss(Y, axis, None, label_smoothing, reduction)
+            self._check_labels("cross_entropy", Y, axis, ignore_index)
+            return self.log_softmax(axis)._labelled_loss(Y, axis, reduction, ignore_index, label_smoothing, weight)
         if tuple(Y.shape) != tuple(self.shape):
             raise ContractionError(
                 error_text(
@@ -113,9 +151,14 @@ class LossMixin(ReduceMixin):
                     rule="equal shapes, or class ids",
                 )
             )
+        if ignore_index is not None:
+            fault = f"ignore_index={ignore_index} with probabilities as targets"
+            raise ValueError(error_text("cross_entropy", fault, {"logits": self, "targets": Y}, "class ids"))
         target = Y.cast(self.dtype) if not dtypes.is_float(Y.dtype) else Y
         if label_smoothing:
             target = target * (1 - label_smoothing) + label_smoothing / self.shape[axis]
+        if weight is not None:
+            target = target * weight.reshape(self._along(axis))
         per_example = -(self.log_softmax(axis) * target).sum(axis=axis)
         return per_example._do_reduction(reduction)
 
@@ -125,31 +168,28 @@ class LossMixin(ReduceMixin):
         """Return the cross-entropy of logits whose classes are the LAST dim.
 
         Args:
-            Y: Class ids of shape ``self.shape[:-1]``.
+            Y: Class ids of shape ``self.shape[:-1]``; another one than a class or ``ignore_index`` makes the loss NaN.
             ignore_index: Examples with this id count in neither numerator nor divisor.
             label_smoothing: Share of the probability that is spread evenly over the classes, in [0, 1].
             reduction: ``mean`` (over the examples that count), ``sum`` or ``none``.
 
         Raises:
             RuntimeError: Devices differ, or class ids are not integers.
+            ShapeError: Shapes do not fit, or an id is no class, as for ``cross_entropy``.
             AssertionError: ``label_smoothing`` is outside [0, 1].
 
         Example:
             >>> round(Tensor([[0.0, 0.0]]).sparse_categorical_crossentropy(Tensor([1])).item(), 4)
             0.6931
         """
-        _check_smoothing("sparse_categorical_crossentropy", label_smoothing)
+        name = "sparse_categorical_crossentropy"
+        _check_arguments(name, reduction, label_smoothing)
         if self.device is not None and Y.device is not None and self.device != Y.device:
-            raise RuntimeError(
-                error_text(
-                    "sparse_categorical_crossentropy",
-                    "logits and labels are on different devices",
-                    {"logits": self, "labels": Y},
-                )
-            )
+            fault = "logits and labels are on different devices"
+            raise RuntimeError(error_text(name, fault, {"logits": self, "labels": Y}))
         axis = self.ndim - 1
-        self._check_labels("sparse_categorical_crossentropy", Y, axis)
-        return self.log_softmax(axis)._labelled_loss(Y, axis, ignore_index, label_smoothing, reduction)
+        self._check_labels(name, Y, axis, ignore_index)
+        return self.log_softmax(axis)._labelled_loss(Y, axis, reduction, ignore_index, label_smoothing)
 
     def nll_loss(
         self,
@@ -161,27 +201,26 @@ class LossMixin(ReduceMixin):
         """Return the negative log-likelihood of log-probabilities (as torch).
 
         Args:
-            Y: Class ids of the shape of ``self`` without its class dim (dim 1; dim 0 if 1-d).
+            Y: Class ids of the shape of ``self`` without its class dim (dim 1; dim 0 if 1-d). An id that is no class
+                makes the loss NaN.
             weight: One weight per class, or None; ``mean`` divides by the sum of the weights that count.
-            ignore_index: Examples with this id do not count.
+            ignore_index: Examples with this id do not count; None ignores none, where torch ignores -100.
             reduction: ``mean``, ``sum`` or ``none``.
+
+        Raises:
+            ShapeError: Shapes do not fit, or an id is no class, as for ``cross_entropy``.
+            RuntimeError: Class ids are not integers.
 
         Example:
             >>> Tensor([[0.5, 0.5], [0.25, 0.75]]).log().nll_loss(Tensor([0, 1])).numpy()
             array(0.49041462, dtype=float32)
         """
-        if reduction not in _REDUCTIONS:
-            raise ValueError(f"reduction {reduction!r}; expected one of {', '.join(map(repr, _REDUCTIONS))}")
+        _check_arguments("nll_loss", reduction)
         axis = 0 if self.ndim == 1 else 1
-        self._check_labels("nll_loss", Y, axis)
-        loss = -self._pick_class(Y, axis)
-        along = (1,) * axis + (self.shape[axis],) + (1,) * (self.ndim - axis - 1)
-        per_class = self.const_like(1) if weight is None else weight.reshape(along).expand(self.shape)
-        scale = per_class._pick_class(Y, axis)
-        if ignore_index is not None:
-            scale = Y.ne(ignore_index).where(scale, 0)
-        weighted = loss * scale
-        return weighted.sum() / scale.sum() if reduction == "mean" else weighted._do_reduction(reduction)
+        self._check_labels("nll_loss", Y, axis, ignore_index)
+        self._check_class_weights("nll_loss", weight, axis)
+        floats = self if dtypes.is_float(self.dtype) else self.cast(dtypes.default_float)
+        return floats._labelled_loss(Y, axis, reduction, ignore_index, weight=weight)
 
     def binary_crossentropy(self, Y: Self, reduction: ReductionStr = "mean") -> Self:
         """Return the binary cross-entropy of probabilities; each logarithm is at least -100, as in torch.
@@ -214,6 +253,8 @@ class LossMixin(ReduceMixin):
         return (-weighted - (1 - Y) * negative)._do_reduction(reduction)
 
 
-def _check_smoothing(name: str, value: Any) -> None:
-    if not 0.0 <= value <= 1.0:
-        raise AssertionError(f"{name}: label_smoothing must be in [0.0, 1.0], got {value}")
+def _check_arguments(name: str, reduction: Any, label_smoothing: float = 0.0) -> None:
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"reduction {reduction!r}; expected one of {', '.join(map(repr, _REDUCTIONS))}")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise AssertionError(f"{name}: label_smoothing must be in [0.0, 1.0], got {label_smoothing}")
