@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 from tinygrad.errors import PACKAGE, ArgumentError, PlainKeyError, comes_from_user, error_text, shown
+from tinygrad.keywords import SYNONYMS, instead_of
 from tinygrad.profiling import _METADATA, Metadata
 from tinygrad.settings import TRACEMETA
 
@@ -103,15 +104,6 @@ def explain_methods(cls: type, names: Iterable[str], labels: bool = True) -> Non
             setattr(cls, name, type(raw)(explained(raw.__func__, called, labels)))
 
 
-# What the same argument is called elsewhere. numpy and torch disagree, so either word is taken.
-_SYNONYMS: Final = {
-    "axis": ("dim", "dims"), "dim": ("axis", "dims"),
-    "dims": ("order", "axis", "dim"), "dimension": ("dim",), "keepdims": ("keepdim",), "other": ("x", "w", "y"),
-    "input": ("x",), "negative_slope": ("neg_slope",), "split_size": ("sizes",), "split_size_or_sections": ("sizes",),
-    "ddof": ("correction",), "sorted": ("sorted_",), "exponent": ("x",), "target": ("Y",), "shift": ("shifts",),
-}  # fmt: skip
-
-
 def _own_names(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return keywords under the names that the function has for them; None if they have these, or it has none.
 
@@ -120,9 +112,10 @@ def _own_names(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return None
+    named = {name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_POSITIONAL}
     own = {}
     for name, value in kwargs.items():
-        same = name if name in parameters else next((s for s in _SYNONYMS.get(name, ()) if s in parameters), name)
+        same = name if name in parameters else next((s for s in SYNONYMS.get(name, ()) if s in named), name)
         if same in own or (same != name and same in kwargs):
             return None  # said twice: an error
         own[same] = value
@@ -180,7 +173,20 @@ def _explain(
         summary = f"{key} is {_kind(arguments[key])}, expected {expected}"
     else:
         summary = summary.removeprefix(f"{name}: ")
-    return _with_message(error, error_text(name, f"{summary}\n{more}" if more else summary, rows))
+    hint = _about_keywords(function, name, kwargs) if isinstance(error, TypeError) else None
+    return _with_message(error, error_text(name, f"{summary}\n{more}" if more else summary, rows, hint=hint))
+
+
+def _about_keywords(function: Callable[..., Any], name: str, kwargs: Mapping[str, Any]) -> str | None:
+    """Return what to write instead of a keyword that the function does not have; None if it has all of them."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return None
+    unknown = next((key for key in kwargs if key not in parameters), None)
+    if unknown is None:
+        return None
+    own = ", ".join(key for key in parameters if key not in {"self", "cls"})
+    return instead_of(name, unknown) or (f"{name} has the arguments {own}" if own else f"{name} has no arguments")
 
 
 def _with_message(error: Exception, message: str) -> Exception:

@@ -47,7 +47,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         "Values and settings",
         "What everything else stands on.",
         [
-            "settings.py", "forking.py", "target.py", "errors.py", "text.py", "helpers.py", "system.py", "progress.py", "fetching.py",
+            "settings.py", "forking.py", "target.py", "errors.py", "keywords.py", "boundary.py", "text.py", "helpers.py", "system.py", "progress.py", "fetching.py",
             "diskcache.py", "fingerprint.py", "profiling.py", "constants.py", "scalars.py", "dtype_lattice.py", "dtype.py",
             "rounding.py",
         ],
