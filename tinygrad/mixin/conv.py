@@ -200,6 +200,28 @@ def pads_of(padding: int | Sequence[int], dims: int) -> tuple[Pair, ...]:
     return tuple((int(before), int(after)) for before, after in flat_to_grouped(resolve_pool_pads(padding, dims)))
 
 
+def named_padding(
+    op: str, padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the padding that a name stands for, as flat (before, after) pairs, last dim first.
+
+    Raises:
+        ValueError: Another name, or "same" with a stride.
+    """
+    match padding.lower():
+        case "valid":
+            return (0,) * (2 * len(kernel))
+        case "same":
+            if any(step != 1 for step in stride):
+                raise ValueError(
+                    f'{op}: padding="same" needs stride 1, not {stride}: with a stride the output is smaller than the '
+                    "input, so give the padding in numbers"
+                )
+            missing = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+            return tuple(amount for total in reversed(missing) for amount in (total // 2, total - total // 2))
+    raise ValueError(f'{op}: padding must be numbers, "same" or "valid", not {padding!r}')
+
+
 class ConvMixin(ReduceMixin):
     """Convolutions of Tensor and UOp."""
 
@@ -220,7 +242,7 @@ class ConvMixin(ReduceMixin):
         groups: int = 1,
         stride: int | Sequence[int] = 1,
         dilation: int | Sequence[int] = 1,
-        padding: int | Sequence[int] = 0,
+        padding: int | Sequence[int] | str = 0,
         dtype: DTypeLike | None = None,
     ) -> Self:
         """Convolve over all dims after the second one (cross-correlation, as in torch), whatever their number.
@@ -232,7 +254,7 @@ class ConvMixin(ReduceMixin):
             stride: Step of the window, one number or one per spatial dim.
             dilation: Distance between the taps of the kernel, one number or one per spatial dim.
             padding: Zeros around the input: one number, one per spatial dim, or flat (before, after) pairs, last dim
-                first. Negative amounts crop.
+                first. Negative amounts crop. "valid" is none, "same" as many as keep the size, the odd one behind.
             dtype: Of accumulator and result; default: float32 sums for float16 and bfloat16, the operands' dtype out.
 
         Returns:
@@ -240,6 +262,7 @@ class ConvMixin(ReduceMixin):
 
         Raises:
             ShapeError: Channels, ranks or lengths do not fit, or the kernel is larger than the padded input.
+            ValueError: Another string as padding, or "same" with a stride.
 
         Example:
             >>> Tensor.ones(1, 1, 3, 3).conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
@@ -250,6 +273,8 @@ class ConvMixin(ReduceMixin):
         _check_conv("conv2d", self, weight, groups, channels, groups * expected)
         steps, apart = per_dim("conv2d", "stride", stride, dims), per_dim("conv2d", "dilation", dilation, dims)
         x, w, accumulator, result = self._conv_operands(weight, dtype)
+        if isinstance(padding, str):
+            padding = named_padding("conv2d", padding, weight.shape[2:], steps, apart)
         spec = ConvSpec(groups, steps, apart, pads_of(padding, dims), accumulator)
         _check_kernel_fits(self, weight, spec)
         return self._with_bias(self._wrap_uop(convolve(x, w, spec).cast(result)), bias)

@@ -95,17 +95,20 @@ class MaskMixin(ReduceMixin):
         count = flat._count_true("masked_select") if size is None else size
         return self.flatten()._compress(flat, count, fill_value)
 
-    def nonzero(self, size: int | None = None, fill_value: Any = 0) -> Self:
+    def nonzero(self, size: int | None = None, fill_value: Any = 0, *, as_tuple: bool = False) -> Any:
         """Return the coordinates of the non-zero elements, int32 of shape (count, ndim).
 
         Args:
             size: Number of rows; None counts, which realizes the tensor.
             fill_value: Fills rows beyond the count.
+            as_tuple: Whether to return one tensor of shape (count,) per dim, as an index takes them.
 
         Example:
             >>> Tensor([[0, 1], [2, 0]]).nonzero().tolist()
             [[0, 1], [1, 0]]
         """
+        if as_tuple:
+            return tuple((self if self.ndim else self.reshape(1))._nonzero_columns(size, fill_value))
         if self.ndim == 0:
             return self.reshape(1).nonzero(size, fill_value).shrink([None, (0, 0)])
         columns = self._nonzero_columns(size, fill_value)

@@ -132,6 +132,8 @@ class MovementMixin(ViewMixin):
             [1, 1, 2, 2]
         """
         dim = dim if axis is None else axis
+        if repeats < 0:
+            raise self._movement_error("repeat_interleave", f"{repeats} repeats", "repeats >= 0")
         x, dim = (self.flatten(), 0) if dim is None else (self, self._resolve_dim(dim, op="repeat_interleave"))
         shape = x.shape
         wide = x.reshape((*shape[: dim + 1], 1, *shape[dim + 1 :])).expand((
@@ -175,8 +177,11 @@ class MovementMixin(ViewMixin):
 
     # ---- diagonals and windows -------------------------------------------------------------------------------------
 
-    def diag(self) -> Self:
+    def diag(self, diagonal: int = 0) -> Self:
         """Return the square matrix with this 1-d tensor on its diagonal and 0 elsewhere.
+
+        Args:
+            diagonal: Places right of the main diagonal, where the values go; left of it if negative.
 
         Raises:
             ShapeError: Not 1-d.
@@ -184,6 +189,8 @@ class MovementMixin(ViewMixin):
         Example:
             >>> Tensor([1, 2]).diag().tolist()
             [[1, 0], [0, 2]]
+            >>> Tensor([1]).diag(-1).tolist()
+            [[0, 0], [1, 0]]
         """
         if self.ndim != 1:
             raise self._movement_error(
@@ -191,7 +198,9 @@ class MovementMixin(ViewMixin):
             )
         n = self.shape[0]
         # Rows of length n + 1 whose first element is the value: cut into rows of n, each value moves one to the right.
-        return self.unsqueeze(-1).pad((None, (0, n))).flatten().shrink_to(n * n).reshape(n, n)
+        square = self.unsqueeze(-1).pad((None, (0, n))).flatten().shrink_to(n * n).reshape(n, n)
+        right, down = max(diagonal, 0), max(-diagonal, 0)
+        return square.pad(((down, right), (right, down))) if diagonal else square
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """Return the diagonal of dims ``dim1`` and ``dim2`` as the last dim, ``offset`` places right of the main one.

@@ -84,8 +84,12 @@ class NormMixin(ReduceMixin):
         x = x * scale
         return x if bias is None else x + bias.reshape(shape)
 
-    def dropout(self, p: float = 0.5) -> Self:
-        """Zero each element with probability ``p`` and divide the others by 1 - p; identity unless TRAINING.
+    def dropout(self, p: float = 0.5, training: bool | None = None) -> Self:
+        """Zero each element with probability ``p`` and divide the others by 1 - p; identity unless training.
+
+        Args:
+            p: Probability of a zero.
+            training: Whether anything is dropped; the setting TRAINING if None.
 
         Raises:
             ValueError: ``p`` is outside [0, 1].
@@ -102,7 +106,7 @@ class NormMixin(ReduceMixin):
         """
         if not 0 <= p <= 1:
             raise ValueError(f"dropout: p={p} is not a probability; expected 0 <= p <= 1")
-        if not TRAINING or p == 0:
+        if not (TRAINING if training is None else training) or p == 0:
             return self
         if p == 1:
             return self.const_like(False, dtypes.bool).where(self, 0).cast(self.dtype)
@@ -121,6 +125,8 @@ class NormMixin(ReduceMixin):
         dropout_p: float = 0.0,
         is_causal: bool = False,
         enable_gqa: bool = False,
+        *,
+        scale: float | None = None,
     ) -> Self:
         """Return softmax(q @ k.T / sqrt(d) + mask) @ v, with ``self`` as q.
 
@@ -133,6 +139,7 @@ class NormMixin(ReduceMixin):
             dropout_p: Probability with which an attention weight is dropped, in TRAINING.
             is_causal: Whether query i sees only the keys 0 to i.
             enable_gqa: Whether keys and values have fewer heads (dim -3), each shared by a group of query heads.
+            scale: Factor of the scores in place of 1 / sqrt(d).
 
         Raises:
             RuntimeError: ``attn_mask`` together with ``is_causal``.
@@ -153,6 +160,10 @@ class NormMixin(ReduceMixin):
             )
         if enable_gqa:
             _check_heads(key, value, heads=self.shape[-3])
+        if scale is not None:
+            # The scores are linear in the query; what they are multiplied by below is taken out here.
+            scaled = self * (scale * math.sqrt(self.shape[-1]))
+            return scaled.scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal)
         if not (TRAINING and dropout_p):
             blocks = self._attention_in_blocks(key, value, attn_mask, is_causal, enable_gqa)
             if blocks is not None:

@@ -78,17 +78,19 @@ class OperatorMixin(PythonOperators, CreationMixin):
 
     # ---- arithmetic ------------------------------------------------------------------------------------------------
 
-    def add(self, x: Any, reverse: bool = False) -> Self:
-        """Sum; also ``+``.
+    def add(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
+        """Sum; also ``+``. With ``alpha``: self + alpha * x.
 
         Example:
             >>> Tensor([1, 2]).add(10).tolist()
             [11, 12]
         """
+        if alpha != 1:
+            return self.add(self.ufix(x) * alpha, reverse)
         return self._binop(Ops.ADD, x, reverse)
 
-    def sub(self, x: Any, reverse: bool = False) -> Self:
-        """Difference; also ``-``.
+    def sub(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
+        """Difference; also ``-``. With ``alpha``: self - alpha * x.
 
         Example:
             >>> Tensor([1, 2]).sub(10).tolist()
@@ -96,6 +98,8 @@ class OperatorMixin(PythonOperators, CreationMixin):
             >>> (10 - Tensor([1, 2])).tolist()
             [9, 8]
         """
+        if alpha != 1:
+            return self.sub(self.ufix(x) * alpha, reverse)
         if isinstance(x, (int, float)) and not reverse:
             return self.add(-x)
         lhs, rhs = self._operands(x, reverse, "sub")

@@ -1,7 +1,7 @@
-"""Pooling and resizing over the trailing dims.
+"""Pooling over the trailing dims.
 
 In:   (..., *spatial).
-Out:  windows reduced by max or mean, their inverse, and linear or nearest resampling.
+Out:  windows reduced by max or mean, and their inverse.
 Why:  windows that do not overlap are a reshape, so their gradient is one too; see ``windows``.
 """
 
@@ -16,7 +16,7 @@ from tinygrad.helpers import ceildiv, make_tuple, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.conv import Pair, pads_of, per_dim
 from tinygrad.mixin.hooks import known_size
-from tinygrad.mixin.index import IndexMixin
+from tinygrad.mixin.resize import ResizeMixin
 
 if TYPE_CHECKING:
     Sizes = int | Sequence[int]
@@ -40,8 +40,8 @@ def _ceil_pads(
     return tuple(grown)
 
 
-class PoolMixin(IndexMixin):
-    """Pooling and resizing of Tensor and UOp."""
+class PoolMixin(ResizeMixin):
+    """Pooling of Tensor and UOp."""
 
     __slots__ = ()
 
@@ -97,6 +97,8 @@ class PoolMixin(IndexMixin):
         padding: Sizes = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        *,
+        divisor_override: int | None = None,
     ) -> Self:
         """Average windows over the trailing dims, as many as the kernel has.
 
@@ -107,6 +109,7 @@ class PoolMixin(IndexMixin):
             padding: Zeros around: one number, one per dim, or flat (before, after) pairs, last dim first.
             ceil_mode: Whether a last, partial window counts.
             count_include_pad: Whether the padding counts as elements of a window.
+            divisor_override: What the sums of the windows are divided by, in place of the number of elements.
 
         Raises:
             ShapeError: The kernel is larger than the padded input, or lengths do not fit.
@@ -123,6 +126,10 @@ class PoolMixin(IndexMixin):
         def windows(x: Self) -> Self:
             return x._pool_windows(kernel, steps, apart, grown, 0)
 
+        if divisor_override is not None:
+            if divisor_override == 0:
+                raise ValueError("avg_pool2d: divisor_override=0; expected another number than 0")
+            return windows(self).sum(axis=axes) / divisor_override
         if all(p == (0, 0) for p in grown) or (count_include_pad and grown == pads):
             return windows(self).mean(axis=axes)
         counted = self.const_like(1, dtypes.default_float)
@@ -230,60 +237,3 @@ class PoolMixin(IndexMixin):
         flat = (*lead, prod(self.shape[-dims:]))
         empty = type(self).full((*lead, prod(spatial)), 0, dtype=self.dtype, buffer=False)
         return empty.scatter(-1, indices.reshape(flat), self.reshape(flat)).reshape((*lead, *spatial))
-
-    # ---- resizing --------------------------------------------------------------------------------------------------
-
-    def interpolate(self, size: Sequence[int], mode: str = "linear", align_corners: bool = False) -> Self:
-        """Resize the last ``len(size)`` dims.
-
-        Args:
-            size: New sizes.
-            mode: ``linear`` (bilinear, trilinear, ... by the number of sizes), ``nearest`` or ``nearest-exact``.
-            align_corners: With ``linear``: the first and last samples coincide with those of the input.
-
-        Raises:
-            ShapeError: ``size`` is no tuple or list, has more sizes than dims, or one that is not positive.
-            AssertionError: Another mode, or ``align_corners`` without ``linear``.
-
-        Example:
-            >>> Tensor([[[0.0, 1.0]]]).interpolate((4,)).tolist()
-            [[[0.0, 0.25, 0.75, 1.0]]]
-        """
-        sizes = tuple(size) if isinstance(size, (tuple, list)) else ()
-        if not 0 < len(sizes) <= self.ndim or any(n <= 0 for n in sizes):
-            raise CompositeShapeError(
-                error_text(
-                    "interpolate",
-                    f"size {size} for {self.ndim} dims",
-                    {"input": self},
-                    rule="a tuple of 1 to ndim positive sizes",
-                )
-            )
-        if mode not in {"linear", "nearest", "nearest-exact"} or (align_corners and mode != "linear"):
-            raise AssertionError(
-                f"interpolate: mode {mode!r}, align_corners={align_corners}; expected linear, nearest, nearest-exact, "
-                "and align_corners with linear only"
-            )
-        x = self if mode != "linear" or dtypes.is_float(self.dtype) else self.cast(dtypes.default_float)
-        for i, n in enumerate(sizes):
-            x = x._resize(self.ndim - len(sizes) + i, n, mode, align_corners)
-        return x.cast(self.dtype)
-
-    def _resize(self, dim: int, n: int, mode: str, align_corners: bool) -> Self:
-        old = self.shape[dim]
-        along = (1,) * dim + (n,) + (1,) * (self.ndim - dim - 1)
-        precise = dtypes.float64 if self.dtype == dtypes.float64 else dtypes.float32
-        index = type(self).arange(n, dtype=precise)
-        if mode != "linear":
-            shifted = index + 0.5 if mode == "nearest-exact" else index
-            nearest = (shifted * (old / n)).cast(dtypes.int32).minimum(old - 1)
-            return self._take(nearest, dim)
-        if align_corners:
-            place = index * ((old - 1) / (n - 1) if n > 1 else 0.0)
-        else:
-            place = ((index + 0.5) * (old / n) - 0.5).maximum(0.0).minimum(old - 1.0)
-        low = place.cast(dtypes.int32)
-        high = (low + 1).minimum(old - 1)
-        weight = (place - low.cast(precise)).cast(self.dtype).reshape(along)
-        first, second = self._take(low, dim), self._take(high, dim)
-        return first + (second - first) * weight

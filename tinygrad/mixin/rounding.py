@@ -104,15 +104,22 @@ class RoundingMixin(OperatorMixin):
         toward_zero = self.trunc()
         return (toward_zero < self).where(toward_zero + 1, toward_zero)
 
-    def round(self) -> Self:
-        """To the nearest integer, halves to the even one.
+    def round(self, decimals: int = 0) -> Self:
+        """To the nearest integer, halves to the even one; or to so many decimals, tens for -1.
 
         Example:
             >>> Tensor([0.5, 1.5, -2.6]).round().tolist()
             [0.0, 2.0, -3.0]
+            >>> Tensor([1234.0]).round(decimals=-2).tolist()
+            [1200.0]
         """
         if not dtypes.is_float(self.dtype):
-            return self.cast(least_upper_dtype(self.dtype, dtypes.weakfloat))
+            floats = self.cast(least_upper_dtype(self.dtype, dtypes.weakfloat))
+            return floats.round(decimals) if decimals else floats
+        if decimals:
+            # By the positive power, which is exact where the negative one is not.
+            power = 10.0 ** abs(decimals)
+            return (self * power).round() / power if decimals > 0 else (self / power).round() * power
         toward_zero = self.trunc()
         part = (self - toward_zero).abs()
         odd = ((toward_zero * 0.5).trunc() * 2).ne(toward_zero)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype, sum_acc_dtype
+from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, strong_dtype, sum_acc_dtype
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.mixin.composite import composite, materialized
@@ -257,17 +257,20 @@ class ScanMixin(IndexMixin):
 
     # ---- scans -----------------------------------------------------------------------------------------------------
 
-    def cumsum(self, axis: int = 0, *, dim: int | None = None) -> Self:
+    def cumsum(self, axis: int = 0, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
         """Return the inclusive cumulative sum; integers widen as for ``sum``, half precision sums in float32.
 
         Args:
             axis: The axis that is summed along.
             dim: Another name of ``axis``.
+            dtype: What the elements are cast to before.
 
         Example:
             >>> Tensor([1, 2, 3]).cumsum().tolist()
             [1, 3, 6]
         """
+        if dtype is not None:
+            return self.cast(dtype).cumsum(axis if dim is None else dim)
         axis = self._resolve_dim(axis if dim is None else dim, op="cumsum")
         wide = strong_dtype(sum_acc_dtype(self.dtype))
         result = self.dtype if dtypes.is_float(self.dtype) and self.dtype not in dtypes.weaks else wide
@@ -275,13 +278,15 @@ class ScanMixin(IndexMixin):
             return self.cast(result)
         return self._wrap_uop(_scan(self._uop.cast(wide), "sum", axis).cast(result))
 
-    def cumprod(self, axis: int) -> Self:
-        """Return the inclusive cumulative product along ``axis`` (also ``dim``).
+    def cumprod(self, axis: int, *, dtype: DTypeLike | None = None) -> Self:
+        """Return the inclusive cumulative product along ``axis`` (also ``dim``), of elements cast to ``dtype``.
 
         Example:
             >>> Tensor([1, 2, 3]).cumprod(axis=0).tolist()
             [1, 2, 6]
         """
+        if dtype is not None:
+            return self.cast(dtype).cumprod(axis)
         axis = self._resolve_dim(axis, op="cumprod")
         if self._is_trivial_scan():
             return self
@@ -336,7 +341,7 @@ class ScanMixin(IndexMixin):
 
     # ---- order -----------------------------------------------------------------------------------------------------
 
-    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+    def argsort(self, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Self:
         """Return the int32 indices that sort along ``dim``; see ``sort``.
 
         Example:
@@ -345,14 +350,15 @@ class ScanMixin(IndexMixin):
             >>> Tensor([3, 1, 2]).argsort(descending=True).tolist()
             [0, 2, 1]
         """
-        return self.sort(dim, descending)[1]
+        return self.sort(dim, descending, stable=stable)[1]
 
-    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
+    def sort(self, dim: int = -1, descending: bool = False, *, stable: bool = True) -> tuple[Self, Self]:
         """Return (sorted values, int32 indices) along ``dim``; equal values keep their order, NaN counts as largest.
 
         Args:
             dim: The dim that is sorted.
             descending: Largest first.
+            stable: Nothing to choose: equal values keep their order with False too.
 
         Example:
             >>> Tensor([3, 1, 2]).sort()[0].tolist()

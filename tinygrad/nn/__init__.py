@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import make_tuple, prod
+from tinygrad.mixin.conv import named_padding
 from tinygrad.name_hints import MissingNameError
 from tinygrad.nn import optim as optim, state as state
 from tinygrad.nn.normalization import (
@@ -133,14 +134,8 @@ class Conv2d:
     def _same_padding(self, padding: str) -> tuple[int, ...]:
         if padding.lower() != "same":
             raise ValueError(f'{type(self).__name__}: padding must be numbers or "same", not {padding!r}')
-        if any(step != 1 for step in make_tuple(self.stride, len(self.kernel_size))):
-            raise ValueError(
-                f'{type(self).__name__}: padding="same" needs stride 1, not {self.stride}: with a stride the output '
-                "is smaller than the input, so give the padding in numbers"
-            )
-        dilation = make_tuple(self.dilation, len(self.kernel_size))
-        totals = [d * (k - 1) for d, k in zip(dilation, self.kernel_size, strict=True)]
-        return tuple(side for total in reversed(totals) for side in (total // 2, total - total // 2))
+        stride, dilation = (make_tuple(x, len(self.kernel_size)) for x in (self.stride, self.dilation))
+        return named_padding(type(self).__name__, padding, self.kernel_size, stride, dilation)
 
     def _weight_shape(self, in_channels: int, out_channels: int) -> tuple[int, ...]:
         return (out_channels, in_channels // self.groups, *self.kernel_size)

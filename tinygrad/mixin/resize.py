@@ -1,0 +1,135 @@
+"""Resizing of the trailing dims.
+
+In:   (..., *spatial), and new sizes or factors.
+Out:  nearest, linear or cubic resampling.
+Why:  dim by dim, each new place reads 1, 2 or 4 old ones: gathers with weights, so that gradients scatter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from tinygrad.dtype import dtypes
+from tinygrad.errors import error_text
+from tinygrad.mixin.composite import CompositeShapeError
+from tinygrad.mixin.index import IndexMixin
+
+if TYPE_CHECKING:
+    Factors = float | Sequence[float]
+
+# Mode -> (how one dim is resampled, number of dims that it is for; 0 for any).
+_MODES = {
+    "linear": ("linear", 0), "bilinear": ("linear", 2), "trilinear": ("linear", 3), "bicubic": ("cubic", 2),
+    "nearest": ("nearest", 0), "nearest-exact": ("nearest-exact", 0),
+}  # fmt: skip
+_CUBIC = -0.75  # slope of the cubic kernel at 1, as torch has it
+
+
+def cubic_weights(part: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the weights of the elements at -1, 0, 1, 2 for a place ``part`` of the way from 0 to 1.
+
+    Source: Keys, "Cubic convolution interpolation for digital image processing", 1981,
+    doi.org/10.1109/TASSP.1981.1163711.
+    """
+
+    def near(x: Any) -> Any:  # 0 <= x <= 1
+        return ((x * (_CUBIC + 2)) - (_CUBIC + 3)) * x * x + 1
+
+    def far(x: Any) -> Any:  # 1 <= x <= 2
+        return ((x * _CUBIC - 5 * _CUBIC) * x + 8 * _CUBIC) * x - 4 * _CUBIC
+
+    return far(part + 1), near(part), near(1 - part), far(2 - part)
+
+
+class ResizeMixin(IndexMixin):
+    """Resizing of Tensor and UOp."""
+
+    __slots__ = ()
+
+    def interpolate(
+        self,
+        size: Sequence[int] | None = None,
+        mode: str = "linear",
+        align_corners: bool = False,
+        *,
+        scale_factor: Factors | None = None,
+    ) -> Self:
+        """Resize the last ``len(size)`` dims.
+
+        Args:
+            size: New sizes.
+            mode: ``linear`` (``bilinear``, ``trilinear`` for 2 and 3 sizes), ``bicubic`` for 2, ``nearest`` or
+                ``nearest-exact``.
+            align_corners: With ``linear`` and ``bicubic``: the first and last samples coincide with those of the input.
+            scale_factor: In place of ``size``: factors of the sizes, or one for all dims after the second one. As in
+                torch, places are computed from the factors, not from the sizes that they are rounded down to.
+
+        Raises:
+            ShapeError: ``size`` is no tuple or list, has more sizes than dims, or one that is not positive; or not just
+                one of ``size`` and ``scale_factor``.
+            AssertionError: Another mode, or ``align_corners`` without ``linear`` or ``bicubic``.
+
+        Example:
+            >>> Tensor([[[0.0, 1.0]]]).interpolate((4,)).tolist()
+            [[[0.0, 0.25, 0.75, 1.0]]]
+            >>> Tensor([[[0.0, 1.0]]]).interpolate(scale_factor=2, mode="nearest").tolist()
+            [[[0.0, 0.0, 1.0, 1.0]]]
+        """
+        sizes, ratios = self._new_sizes(size, scale_factor)
+        method, dims = _MODES.get(mode, ("", 0))
+        if not method or dims not in {0, len(sizes)} or (align_corners and method not in {"linear", "cubic"}):
+            raise AssertionError(
+                f"interpolate: mode {mode!r}, align_corners={align_corners} for {len(sizes)} sizes; expected one of "
+                f"{', '.join(_MODES)} (two for bilinear and bicubic, three for trilinear), and align_corners with the "
+                "linear and cubic ones only; adaptive_avg_pool2d is torch's mode 'area'"
+            )
+        x = self if method.startswith("nearest") or dtypes.is_float(self.dtype) else self.cast(dtypes.default_float)
+        for i, (n, ratio) in enumerate(zip(sizes, ratios, strict=True)):
+            x = x._resize(self.ndim - len(sizes) + i, n, ratio, method, align_corners)
+        return x.cast(self.dtype)
+
+    def _new_sizes(self, size: Any, factor: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return the new sizes of the last dims, and the distance of new places in old ones."""
+        if factor is not None and size is None:
+            factors = tuple(factor) if isinstance(factor, (tuple, list)) else (factor,) * (self.ndim - 2)
+            old = self.shape[self.ndim - len(factors) :] if len(factors) <= self.ndim else ()
+            sizes = tuple(int(n * f) for n, f in zip(old, factors, strict=False))
+            ratios = tuple(1 / f if f > 0 else 0.0 for f in factors)
+        else:
+            sizes = tuple(size) if isinstance(size, (tuple, list)) and factor is None else ()
+            ratios = tuple(n / max(m, 1) for n, m in zip(self.shape[self.ndim - len(sizes) :], sizes, strict=False))
+        if not 0 < len(sizes) <= self.ndim or any(n <= 0 for n in sizes):
+            raise CompositeShapeError(
+                error_text(
+                    "interpolate",
+                    f"size {size}, scale_factor {factor} for {self.ndim} dims",
+                    {"input": self},
+                    rule="one of the two: a tuple of 1 to ndim positive sizes, or factors of them",
+                )
+            )
+        return sizes, ratios
+
+    def _resize(self, dim: int, n: int, ratio: float, method: str, align_corners: bool) -> Self:
+        old = self.shape[dim]
+        along = (1,) * dim + (n,) + (1,) * (self.ndim - dim - 1)
+        precise = dtypes.float64 if self.dtype == dtypes.float64 else dtypes.float32
+        index = type(self).arange(n, dtype=precise)
+        if method.startswith("nearest"):
+            shifted = index + 0.5 if method == "nearest-exact" else index
+            nearest = (shifted * ratio).cast(dtypes.int32).minimum(old - 1)
+            return self._take(nearest, dim)
+        place = index * ((old - 1) / (n - 1) if n > 1 else 0.0) if align_corners else (index + 0.5) * ratio - 0.5
+        if method == "cubic":
+            low = place.floor()
+            weights = cubic_weights((place - low).cast(self.dtype).reshape(along))
+            at = [(low.cast(dtypes.int32) + step).maximum(0).minimum(old - 1) for step in (-1, 0, 1, 2)]
+            first, *rest = (self._take(i, dim) * w for i, w in zip(at, weights, strict=True))
+            summed: Self = sum(rest, start=first)
+            return summed
+        place = place.maximum(0.0).minimum(old - 1.0)
+        low = place.cast(dtypes.int32)
+        high = (low + 1).minimum(old - 1)
+        weight = (place - low.cast(precise)).cast(self.dtype).reshape(along)
+        first, second = self._take(low, dim), self._take(high, dim)
+        return first + (second - first) * weight
