@@ -69,7 +69,7 @@ METHODS: Final = (
 )
 
 PACKAGE: Final = (
-    (_COMPLEX, "complex polar view_as_real* view_as_complex* Complex*"),
+    (_COMPLEX, "complex polar view_as_*_copy Complex*"),
     (_STRIDES, "strided channels_last* *_format memory_format empty_strided empty_permuted as_strided*"),
     (
         _SPARSE,

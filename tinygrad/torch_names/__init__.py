@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from tinygrad.torch_names.alignments import AlignmentNames
 from tinygrad.torch_names.arithmetic import ArithmeticNames
+from tinygrad.torch_names.images import ImageNames
 from tinygrad.torch_names.layers import LayerNames
 from tinygrad.torch_names.losses import LossNames
 from tinygrad.torch_names.numbers import NumberNames
@@ -22,12 +24,13 @@ from tinygrad.torch_names.shapes import ShapeNames
 from tinygrad.torch_names.statistics import StatisticsNames
 
 
-class TorchNames(LossNames):
+class TorchNames(AlignmentNames):
     """Methods of Tensor under the names of other packages."""
 
     __slots__ = ()
 
 
 GROUPS: Final = (
-    ShapeNames, ArithmeticNames, NumberNames, StatisticsNames, ProductNames, LayerNames, LossNames, TorchNames,
+    ShapeNames, ArithmeticNames, NumberNames, StatisticsNames, ProductNames, ImageNames, LayerNames, LossNames,
+    AlignmentNames, TorchNames,
 )  # fmt: skip

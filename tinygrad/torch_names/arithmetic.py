@@ -7,9 +7,11 @@ Why:  see ``torch_names``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, Literal
 
-from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype
+from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, strong_dtype
+from tinygrad.torch_names.checks import require_int
 from tinygrad.torch_names.shapes import ShapeNames
 
 if TYPE_CHECKING:
@@ -79,9 +81,10 @@ class ArithmeticNames(ShapeNames):
         """``t * (180 / math.pi)``."""
         return self * 57.29577951308232
 
-    def logit(self) -> Self:
-        """``(t / (1 - t)).log()``."""
-        return (self / (1 - self)).log()
+    def logit(self, eps: float | None = None) -> Self:
+        """``(t / (1 - t)).log()``, of ``t.clamp(eps, 1 - eps)`` if ``eps`` is given."""
+        p = self if eps is None else self.clamp(eps, 1 - eps)
+        return (p / (1 - p)).log()
 
     def signbit(self) -> Self:
         """``t < 0``, True for -0.0 too."""
@@ -154,15 +157,21 @@ class ArithmeticNames(ShapeNames):
 
     # ---- reductions --------------------------------------------------------------------------------------------------
 
-    def norm(self, p: float = 2, dim: Any = None, keepdim: bool = False) -> Self:
+    def norm(
+        self, p: float | Literal["fro"] = 2, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+    ) -> Self:
         """``(t.abs() ** p).sum(dim, keepdim) ** (1 / p)``; the largest element for p = inf. Its gradient at 0 is 0.
 
-        Halves are added up in float32: squares of theirs soon have no place in them.
+        Halves are added up in float32: squares of theirs soon have no place in them. ``fro`` is 2.
         """
+        if dtype is not None:
+            return self.cast(dtype).norm(p, dim, keepdim)
+        if p == "fro":
+            p = 2
         own = self._statistics_dtype()
         size = self.cast(least_upper_dtype(own, dtypes.float32)).abs()
-        if p == float("inf"):
-            return self.abs().max(dim, keepdim)
+        if p in {math.inf, -math.inf}:
+            return self.abs().max(dim, keepdim) if p > 0 else self.abs().min(dim, keepdim)
         if p == 0:
             return self.ne(0).cast(self.dtype).sum(dim, keepdim)
         if p == 1:
@@ -180,17 +189,22 @@ class ArithmeticNames(ShapeNames):
         """``(t != 0).sum(dim)``."""
         return self.ne(0).sum(dim)
 
-    def nansum(self, dim: Any = None, keepdim: bool = False) -> Self:
+    def nansum(self, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Self:
         """``t.isnan().where(0, t).sum(dim, keepdim)``."""
-        return self.isnan().where(0, self).sum(dim, keepdim)
+        return self.isnan().where(0, self).sum(dim, keepdim, dtype=dtype)
 
-    def nanmean(self, dim: Any = None, keepdim: bool = False) -> Self:
+    def nanmean(self, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Self:
         """``t.nansum(dim, keepdim) / (~t.isnan()).sum(dim, keepdim)``."""
-        return self.nansum(dim, keepdim) / self.isnan().logical_not().sum(dim, keepdim)
+        return self.nansum(dim, keepdim, dtype=dtype) / self.isnan().logical_not().sum(dim, keepdim)
 
-    def diff(self, n: int = 1, dim: int = -1) -> Self:
-        """``t[1:] - t[:-1]`` along ``dim``, ``n`` times."""
+    def diff(self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None) -> Self:
+        """``t[1:] - t[:-1]`` along ``dim``, ``n`` times, of ``prepend.cat(t, append, dim=dim)``."""
+        require_int("diff", "n", n, 0)
         axis, value = self._resolve_dim(dim, op="diff"), self
+        if prepend is not None:
+            value = prepend.cat(value, dim=axis)
+        if append is not None:
+            value = value.cat(append, dim=axis)
         for _ in range(n):
             size = value.shape[axis]
             value = value._slice_dim(axis, min(1, size), size) - value._slice_dim(axis, 0, max(size - 1, 0))

@@ -1,4 +1,4 @@
-"""Activations, windows, pools and norms of torch.nn.functional.
+"""Activations, windows, pools, norms and tables of torch.nn.functional.
 
 In:   the methods of Tensor. Channels are dim 1, and the places of windows the last dims.
 Out:  ``LayerNames``.
@@ -7,11 +7,21 @@ Why:  see ``torch_names``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from tinygrad.dtype import dtypes
+from tinygrad.errors import shown
 from tinygrad.helpers import make_tuple
-from tinygrad.torch_names.products import ProductNames
+from tinygrad.torch_names.checks import (
+    require_int,
+    require_last_dims,
+    require_number,
+    require_same_shape,
+    require_shape,
+)
+from tinygrad.torch_names.images import ImageNames
 
 if TYPE_CHECKING:
     from typing import Self
@@ -19,22 +29,27 @@ if TYPE_CHECKING:
     Sizes = int | Sequence[int]
 
 
-class LayerNames(ProductNames):
+class LayerNames(ImageNames):
     """Activations, windows, pools and norms."""
 
     __slots__ = ()
 
     # ---- activations -------------------------------------------------------------------------------------------------
 
-    log_sigmoid = ProductNames.logsigmoid
+    log_sigmoid = ImageNames.logsigmoid
 
     def glu(self, dim: int = -1) -> Self:
         """``a * b.sigmoid()`` with a, b = t.chunk(2, dim)."""
+        size = self.shape[self._resolve_dim(dim, op="glu")] if self.ndim else 1
+        require_shape(size % 2 == 0, "glu", f"dim {dim} has {size} elements", {"input": self}, "an even number")
         a, b = self.chunk(2, dim)
         return a * b.sigmoid()
 
     def prelu(self, weight: Self) -> Self:
         """``(t > 0).where(t, weight * t)``, a weight for each channel of dim 1."""
+        channels = self.shape[1] if self.ndim > 1 else 1
+        require_shape(weight.ndim < 2 and weight.numel() in {1, channels}, "prelu", "weights do not fit",
+                      {"input": self, "weight": weight}, f"one weight, or {channels}: one a channel")  # fmt: skip
         if self.ndim > 1:
             weight = weight.reshape(-1, *(1,) * (self.ndim - 2))
         return (self > 0).where(self, weight * self)
@@ -49,6 +64,7 @@ class LayerNames(ProductNames):
 
     def softshrink(self, lambd: float = 0.5) -> Self:
         """``t.sign() * (t.abs() - lambd).relu()``."""
+        require_number(lambd >= 0, "softshrink", "lambd", lambd, "lambd >= 0")
         return (self > lambd).where(self - lambd, (self < -lambd).where(self + lambd, self * 0))
 
     def tanhshrink(self) -> Self:
@@ -58,8 +74,8 @@ class LayerNames(ProductNames):
     # ---- windows: conv2d and the pools take any number of dims -------------------------------------------------------
 
     def conv1d(
-        self, weight: Self, bias: Self | None = None, stride: Sizes = 1, padding: Sizes = 0, dilation: Sizes = 1,
-        groups: int = 1,
+        self, weight: Self, bias: Self | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
+        dilation: Sizes = 1, groups: int = 1,
     ) -> Self:  # fmt: skip
         """``t.conv2d(weight, bias, groups, stride, dilation, padding)``."""
         return self.conv2d(weight, bias, groups, stride, dilation, padding)
@@ -98,13 +114,20 @@ class LayerNames(ProductNames):
 
     def avg_pool3d(
         self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True,
+        count_include_pad: bool = True, divisor_override: int | None = None,
     ) -> Self:  # fmt: skip
         """``t.avg_pool2d((k, k, k), stride, padding=padding)``."""
-        return self.avg_pool2d(make_tuple(kernel_size, 3), stride, 1, padding, ceil_mode, count_include_pad)
+        return self.avg_pool2d(make_tuple(kernel_size, 3), stride, 1, padding, ceil_mode, count_include_pad,
+                               divisor_override=divisor_override)  # fmt: skip
 
     def _adaptive_pool(self, sizes: Sequence[int | None], reduce: Callable[[Self, int], Self]) -> Self:
         """Reduce each of the last dims to so many parts, which overlap where they do not divide it."""
+        name = f"adaptive pool to {shown(tuple(sizes))}"
+        require_shape(self.ndim > len(sizes), name, f"{self.ndim} dims", {"input": self},
+                      f"(C, *spatial) or (N, C, *spatial), with {len(sizes)} spatial dims")  # fmt: skip
+        for size in sizes:
+            if size is not None:
+                require_int(name, "output_size", size, 1)
         value = self
         for axis, size in enumerate(sizes, start=self.ndim - len(sizes)):
             n = value.shape[axis]
@@ -142,36 +165,18 @@ class LayerNames(ProductNames):
         """``t.max_pool2d((d // output_size, h // output_size, w // output_size))`` if it divides the last dims."""
         return self._adaptive_pool(make_tuple(output_size, 3), lambda x, axis: x.max(axis))
 
-    def pixel_shuffle(self, upscale_factor: int) -> Self:
-        """``t.rearrange("b (c p q) h w -> b c (h p) (w q)", p=r, q=r)``."""
-        r = upscale_factor
-        *batch, c, h, w = self.shape
-        apart, n = self.reshape(*batch, c // (r * r), r, r, h, w), len(batch)
-        turned = apart.permute([*range(n + 1), n + 3, n + 1, n + 4, n + 2])
-        return turned.reshape(*batch, c // (r * r), h * r, w * r)
-
-    def pixel_unshuffle(self, downscale_factor: int) -> Self:
-        """``t.rearrange("b c (h p) (w q) -> b (c p q) h w", p=r, q=r)``."""
-        r = downscale_factor
-        *batch, c, h, w = self.shape
-        apart, n = self.reshape(*batch, c, h // r, r, w // r, r), len(batch)
-        turned = apart.permute([*range(n + 1), n + 2, n + 4, n + 1, n + 3])
-        return turned.reshape(*batch, c * r * r, h // r, w // r)
-
-    def channel_shuffle(self, groups: int) -> Self:
-        """``t.rearrange("b (g c) ... -> b (c g) ...", g=groups)``."""
-        return self.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
-
     # ---- norms and tables --------------------------------------------------------------------------------------------
 
     def layer_norm(
         self, normalized_shape: Sequence[int], weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5
     ) -> Self:
         """``t.layernorm(last dims, eps) * weight + bias``."""
+        require_last_dims("layer_norm", self, normalized_shape, weight=weight, bias=bias)
         return self.layernorm(tuple(range(-len(normalized_shape), 0)), eps)._affine(weight, bias)
 
     def rms_norm(self, normalized_shape: Sequence[int], weight: Self | None = None, eps: float | None = None) -> Self:
         """``t * (t.square().mean(last dims, keepdim=True) + eps).rsqrt() * weight``."""
+        require_last_dims("rms_norm", self, normalized_shape, weight=weight)
         axes = tuple(range(-len(normalized_shape), 0))
         small = 1.1920928955078125e-07 if eps is None else eps
         x = self.float() if self.dtype.itemsize < 4 else self
@@ -181,14 +186,59 @@ class LayerNames(ProductNames):
         self, num_groups: int, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5
     ) -> Self:
         """``t.reshape(b, num_groups, -1).layernorm(-1, eps).reshape(t.shape) * weight + bias``."""
+        require_int("group_norm", "num_groups", num_groups, 1)
+        require_shape(self.ndim > 1 and self.shape[1] % num_groups == 0, "group_norm", f"{num_groups} groups",
+                      {"input": self}, f"(N, C, ...) with C a multiple of {num_groups}")  # fmt: skip
         whole = self.reshape(self.shape[0], num_groups, -1).layernorm(-1, eps).reshape(self.shape)
         along = (-1, *(1,) * (self.ndim - 2))
         return whole._affine(*(None if x is None else x.reshape(along) for x in (weight, bias)))
 
-    def embedding(self, weight: Self) -> Self:
-        """``weight[t]``."""
-        return weight[self]
+    def embedding(self, weight: Self, padding_idx: int | None = None) -> Self:
+        """``weight[t]``; row ``padding_idx`` gets no gradient."""
+        rows = weight[self]
+        if padding_idx is None:
+            return rows
+        return self.eq(_row(weight, padding_idx, "embedding")).unsqueeze(-1).where(rows.detach(), rows)
+
+    def embedding_bag(
+        self,
+        weight: Self,
+        offsets: Self | None = None,
+        mode: Literal["sum", "mean", "max"] = "mean",
+        per_sample_weights: Self | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Self:
+        """``weight[t].mean(1)``: rows of a table combined for each row of t, or from each of ``offsets`` on."""
+        require_number(mode in {"sum", "mean", "max"}, "embedding_bag", "mode", mode, "one of sum, mean, max")
+        require_shape(self.ndim == (2 if offsets is None else 1), "embedding_bag", f"ids of {self.ndim} dims",
+                      {"ids": self}, "2 dims, or 1 with offsets")  # fmt: skip
+        rows, counts = weight[self], self.const_like(True, dtypes.bool)
+        if per_sample_weights is not None:
+            require_number(mode == "sum", "embedding_bag", "mode", mode, "sum, with per_sample_weights")
+            require_same_shape("embedding_bag", ids=self, per_sample_weights=per_sample_weights)
+            rows = rows * per_sample_weights.unsqueeze(-1)
+        if padding_idx is not None:
+            counts = self.ne(_row(weight, padding_idx, "embedding_bag"))
+        if offsets is not None:
+            # Ids of all bags for each bag: those from its offset to the next one count.
+            starts = offsets.shrink_to(offsets.shape[0] - 1) if include_last_offset else offsets
+            bag = (starts <= type(self).arange(self.shape[0]).unsqueeze(1)).sum(1) - 1
+            counts = bag.eq(type(self).arange(starts.shape[0]).unsqueeze(1)) & counts
+            rows = rows.unsqueeze(0)
+        mask, found = counts.unsqueeze(-1), counts.sum(1, keepdim=True)
+        if mode == "max":
+            return (found > 0).where(mask.where(rows, -math.inf).max(1), 0.0).cast(weight.dtype)
+        total = mask.where(rows, 0.0).sum(1)
+        return (total if mode == "sum" else total / found.maximum(1)).cast(weight.dtype)
 
     def _affine(self, weight: Self | None, bias: Self | None) -> Self:
         scaled = self if weight is None else self * weight
         return scaled if bias is None else scaled + bias
+
+
+def _row(table: Any, index: int, op: str) -> int:
+    """Return the index of a row, counted from the first one."""
+    count = table.shape[0]
+    require_number(-count <= index < count, op, "padding_idx", index, f"a row of the table: {-count} to {count - 1}")
+    return int(index % count)

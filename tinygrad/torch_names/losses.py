@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.torch_names.checks import require_number, require_same_shape
 from tinygrad.torch_names.layers import LayerNames
 from tinygrad.uop.infer import broadcast_shape
 
@@ -22,21 +23,31 @@ class LossNames(LayerNames):
 
     __slots__ = ()
 
-    def mse_loss(self, target: Self, reduction: Any = "mean") -> Self:
-        """``(t - target).square().mean()``."""
-        return (self - target).square()._do_reduction(reduction)
+    def _weighted(self, weight: Self | None, reduction: Any) -> Self:
+        """Reduce terms with weights of the same shape; the mean divides by the sum of the weights."""
+        if weight is None:
+            return self._do_reduction(reduction)
+        terms = self * weight
+        return terms.sum() / weight.sum() if reduction == "mean" else terms._do_reduction(reduction)
 
-    def l1_loss(self, target: Self, reduction: Any = "mean") -> Self:
-        """``(t - target).abs().mean()``."""
-        return (self - target).abs()._do_reduction(reduction)
+    def mse_loss(self, target: Self, reduction: Any = "mean", weight: Self | None = None) -> Self:
+        """``(t - target).square().mean()``, or the mean with ``weight``."""
+        return (self - target).square()._weighted(weight, reduction)
 
-    def huber_loss(self, target: Self, reduction: Any = "mean", delta: float = 1.0) -> Self:
+    def l1_loss(self, target: Self, reduction: Any = "mean", weight: Self | None = None) -> Self:
+        """``(t - target).abs().mean()``, or the mean with ``weight``."""
+        return (self - target).abs()._weighted(weight, reduction)
+
+    def huber_loss(self, target: Self, reduction: Any = "mean", delta: float = 1.0, weight: Self | None = None) -> Self:
         """``(d < delta).where(0.5 * d * d, delta * (d - 0.5 * delta)).mean()`` with d = (t - target).abs()."""
+        require_number(delta > 0, "huber_loss", "delta", delta, "delta > 0")
         d = (self - target).abs()
-        return (d < delta).where(d * d * 0.5, delta * (d - 0.5 * delta))._do_reduction(reduction)
+        loss = (d < delta).where(d * d * 0.5, delta * (d - 0.5 * delta))
+        return (loss if weight is None else loss * weight)._do_reduction(reduction)
 
     def smooth_l1_loss(self, target: Self, reduction: Any = "mean", beta: float = 1.0) -> Self:
         """``t.huber_loss(target, delta=beta) / beta``; ``t.l1_loss(target)`` for beta = 0."""
+        require_number(beta >= 0, "smooth_l1_loss", "beta", beta, "beta >= 0")
         return self.huber_loss(target, reduction, beta) / beta if beta else self.l1_loss(target, reduction)
 
     def kl_div(self, target: Self, reduction: Any = "mean", log_target: bool = False) -> Self:
@@ -46,6 +57,7 @@ class LossNames(LayerNames):
 
     def binary_cross_entropy(self, target: Self, weight: Self | None = None, reduction: Any = "mean") -> Self:
         """``t.binary_crossentropy(target)``, each term times ``weight``."""
+        require_same_shape("binary_cross_entropy", input=self, target=target)
         loss = self.binary_crossentropy(target, "none")
         return (loss if weight is None else loss * weight)._do_reduction(reduction)
 
@@ -53,6 +65,7 @@ class LossNames(LayerNames):
         self, target: Self, weight: Self | None = None, reduction: Any = "mean", pos_weight: Self | None = None
     ) -> Self:
         """``t.binary_crossentropy_logits(target)``, each term times ``weight``."""
+        require_same_shape("binary_cross_entropy_with_logits", input=self, target=target)
         loss = self.binary_crossentropy_logits(target, "none", pos_weight)
         return (loss if weight is None else loss * weight)._do_reduction(reduction)
 
@@ -77,6 +90,7 @@ class LossNames(LayerNames):
         reduction: Any = "mean",
     ) -> Self:  # fmt: skip
         """``(margin + t.pairwise_distance(positive) - t.pairwise_distance(negative)).clamp_min(0).mean()``."""
+        require_number(margin > 0, "triplet_margin_loss", "margin", margin, "margin > 0")
         near, far = self.pairwise_distance(positive, p, eps), self.pairwise_distance(negative, p, eps)
         if swap:
             far = far.minimum(positive.pairwise_distance(negative, p, eps))
@@ -102,10 +116,42 @@ class LossNames(LayerNames):
         self, target: Self, var: Any, full: bool = False, eps: float = 1e-6, reduction: Any = "mean"
     ) -> Self:
         """``0.5 * (var.log() + (t - target).square() / var).mean()``; ``full`` adds log(2 pi) / 2."""
+        if isinstance(var, (int, float)):
+            require_number(var >= 0, "gaussian_nll_loss", "var", var, "var >= 0")
         given: Self = self.ufix(var)
         variance = given + (given.clamp(eps, None) - given).detach()  # the gradient of what is below eps still flows
         loss = (variance.log() + (self - target).square() / variance) * 0.5
         return (loss + 0.5 * math.log(2 * math.pi) if full else loss)._do_reduction(reduction)
+
+    def multi_margin_loss(
+        self, target: Self, p: int = 1, margin: float = 1.0, weight: Self | None = None, reduction: Any = "mean"
+    ) -> Self:
+        """``(margin - t of the class + t).clamp_min(0) ** p`` of the other classes, over their number; class ids."""
+        require_number(p in {1, 2}, "multi_margin_loss", "p", p, "1 or 2")
+        rows, ids = (self, target) if self.ndim > 1 else (self.unsqueeze(0), target.reshape(1))
+        axis = rows.ndim - 1
+        rows._check_labels("multi_margin_loss", ids, axis, None)
+        rows._check_class_weights("multi_margin_loss", weight, axis)
+        own = rows._pick_class(ids, axis).unsqueeze(-1)
+        terms = (margin - own + rows).clamp_min(0)
+        terms = terms if p == 1 else terms.square()
+        if weight is not None:
+            terms = terms * weight._broadcast_to(rows.shape)._pick_class(ids, axis).unsqueeze(-1)
+        is_other = ids.unsqueeze(-1).ne(type(self).arange(rows.shape[-1]))
+        loss: Self = is_other.where(terms, 0.0).sum(-1) / rows.shape[-1]
+        return (loss if self.ndim > 1 else loss.squeeze(0))._do_reduction(reduction)
+
+    def multilabel_margin_loss(self, target: Self, reduction: Any = "mean") -> Self:
+        """``(1 - t of a label + t of no label).clamp_min(0)``, all pairs over the classes; ids up to the first -1."""
+        require_same_shape("multilabel_margin_loss", input=self, target=target)
+        classes = self.shape[-1]
+        is_label = target.lt(0).cumsum(-1).eq(0)
+        ids = is_label.where(target, 0)
+        has_label = (is_label.unsqueeze(-1) & ids.unsqueeze(-1).eq(type(self).arange(classes))).any(-2)
+        pairs = (1 - self.gather(-1, ids).unsqueeze(-1) + self.unsqueeze(-2)).clamp_min(0)
+        counts = is_label.unsqueeze(-1) & has_label.logical_not().unsqueeze(-2)
+        loss: Self = counts.where(pairs, 0.0).sum((-2, -1)) / classes
+        return loss._do_reduction(reduction)
 
     # ---- distances ---------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ArgumentError, ShapeError, error_text, shown
+from tinygrad.torch_names.checks import require_int, require_shape
 from tinygrad.torch_names.statistics import StatisticsNames
 from tinygrad.uop.infer import broadcast_shape
 
@@ -92,6 +93,11 @@ class ProductNames(StatisticsNames):
 
     def matrix_power(self, n: int) -> Self:
         """``t @ t @ ...``, n times; of ``t.inverse()`` for n < 0."""
+        if not isinstance(n, int):
+            raise ArgumentError(error_text("matrix_power", f"n is {n!r}", {"matrix": self}, "n is an int"))
+        if self.ndim < 2 or self.shape[-1] != self.shape[-2]:
+            raise ShapeError(error_text("matrix_power", f"shape {shown(self.shape)}", {"matrix": self},
+                                        "square matrices: the last two sizes are equal"))  # fmt: skip
         if n < 0:
             return self.inverse().matrix_power(-n)
         size = self.shape[-1]
@@ -123,7 +129,11 @@ class ProductNames(StatisticsNames):
 
     def vander(self, N: int | None = None, increasing: bool = False) -> Self:
         """``t.unsqueeze(1) ** k`` for k from N - 1 to 0, or from 0 to N - 1 if ``increasing``."""
+        require_shape(self.ndim == 1, "vander", f"{self.ndim} dims", {"tensor": self}, "a vector")
         count = self.shape[0] if N is None else N
+        require_int("vander", "N", count, 0)
+        if count == 0:
+            return self.unsqueeze(1).shrink_to(self.shape[0], 0)
         powers = [self**k for k in range(count)]
         return powers[0].stack(*powers[1:], dim=1) if increasing else powers[-1].stack(*powers[-2::-1], dim=1)
 
@@ -137,6 +147,9 @@ class ProductNames(StatisticsNames):
     def tensordot(self, other: Self, dims: Any = 2) -> Self:
         """``Tensor.einsum``: sums over the last ``dims`` of t and the first of ``other``, or over two lists of dims."""
         if isinstance(dims, int):
+            most = min(self.ndim, other.ndim)
+            require_shape(0 <= dims <= most, "tensordot", f"{dims} dims", {"left": self, "right": other},
+                          f"from 0 to {most}")  # fmt: skip
             dims = (range(self.ndim - dims, self.ndim), range(dims))
         left = [self._resolve_dim(d, op="tensordot") for d in dims[0]]
         right = [other._resolve_dim(d, op="tensordot") for d in dims[1]]
@@ -151,6 +164,9 @@ class ProductNames(StatisticsNames):
 
     def index_select(self, dim: int, index: Self) -> Self:
         """``t[..., index, ...]`` along ``dim``."""
+        require_shape(index.ndim < 2, "index_select", f"index of {index.ndim} dims", {"tensor": self, "index": index},
+                      "a vector of positions")  # fmt: skip
+        index = index if index.ndim else index.reshape(1)
         return self[(slice(None),) * self._resolve_dim(dim, op="index_select") + (index,)]
 
     def take(self, index: Self) -> Self:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.calls import CallMixin
 from tinygrad.dtype import DTypeLike, dtypes
-from tinygrad.errors import ShapeError, error_text
-from tinygrad.mixin.hooks import dim_args
+from tinygrad.errors import DTypeError, ShapeError, error_text
+from tinygrad.mixin.hooks import dim_args, known_size
+from tinygrad.torch_names.checks import require_int, require_number, require_shape
 
 if TYPE_CHECKING:
     from typing import Self
@@ -152,7 +153,14 @@ class ShapeNames(CallMixin):
     def narrow(self, dim: int, start: int, length: int) -> Self:
         """``t[..., start:start + length, ...]`` along ``dim``."""
         axis = self._resolve_dim(dim, op="narrow")
-        start = start + self.shape[axis] if start < 0 else start
+        size = self.shape[axis]
+        total, first, count = (known_size(n) for n in (size, start, length))
+        if total is not None and first is not None and count is not None:  # else one of them is a Variable
+            begin = first + total if first < 0 else first
+            fault = f"start {first}, length {count} for dim {axis} of size {total}"
+            require_shape(0 <= begin <= begin + count <= total, "narrow", fault, {"tensor": self},
+                          "0 <= start <= start + length <= size")  # fmt: skip
+            start = start + size if first < 0 else start
         return self._slice_dim(axis, start, start + length)
 
     def select(self, dim: int, index: int) -> Self:
@@ -166,6 +174,7 @@ class ShapeNames(CallMixin):
     def tile(self, *dims: Any) -> Self:
         """``t.repeat(*dims)``, with ones in front where there are fewer numbers than dims."""
         repeats = dim_args(dims[0], dims[1:], "tile") if dims else ()
+        require_number(all(n >= 0 for n in repeats), "tile", "dims", repeats, "no negative number")
         return self.repeat((1,) * (self.ndim - len(repeats)) + repeats)
 
     def fliplr(self) -> Self:
@@ -178,6 +187,9 @@ class ShapeNames(CallMixin):
 
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
         """``t.transpose(*dims).flip(dims[0])``, ``k`` times."""
+        plane = {self._resolve_dim(d, op="rot90") for d in dims}
+        require_shape(len(dims) == len(plane) == 2, "rot90", f"dims {tuple(dims)}", {"tensor": self},
+                      "two different dims")  # fmt: skip
         turned = self
         for _ in range(k % 4):
             turned = turned.transpose(*dims).flip(dims[0])
@@ -192,6 +204,7 @@ class ShapeNames(CallMixin):
         axis = self._resolve_dim(dim, op="tensor_split")
         n, cuts = self.shape[axis], indices_or_sections
         if isinstance(cuts, int):
+            require_int("tensor_split", "sections", cuts, 1)
             small, larger = divmod(n, cuts)
             cuts = [i * small + min(i, larger) for i in range(1, cuts)]
         ends = [*(min(max(c + n if c < 0 else c, 0), n) for c in cuts), n]
@@ -205,12 +218,16 @@ class ShapeNames(CallMixin):
         """``t.tensor_split(indices_or_sections, dim=0)``."""
         return self.tensor_split(indices_or_sections, 0)
 
-    def diagflat(self) -> Self:
-        """``t.flatten().diag()``."""
-        return self.flatten().diag()
+    def diagflat(self, offset: int = 0) -> Self:
+        """``t.flatten().diag(offset)``."""
+        return self.flatten().diag(offset)
 
     def unravel_index(self, shape: Sequence[int]) -> tuple[Self, ...]:
         """``t // 1 % n`` for each size n of ``shape``, in steps of the sizes behind it: places as coordinates."""
+        require_number(all(n > 0 for n in shape), "unravel_index", "shape", tuple(shape), "sizes are positive")
+        if not dtypes.is_int(self.dtype):
+            fault = f"places are integers, got {self.dtype}"
+            raise DTypeError(error_text("unravel_index", fault, {"tensor": self}, hint="t.cast(dtypes.int64)"))
         rest, found = self, []
         for size in reversed(shape):
             found.append(rest % size)

@@ -7,17 +7,22 @@ Why:  see ``torch_names``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tinygrad.dtype import dtypes
 from tinygrad.mixin.composite import composite
+from tinygrad.torch_names.checks import require_int, require_number, require_shape
 from tinygrad.torch_names.numbers import NumberNames
 
 if TYPE_CHECKING:
     from typing import Self
 
     from tinygrad.uop.ops import UOp
+
+Interpolation = Literal["linear", "lower", "higher", "nearest", "midpoint"]
+_INTERPOLATIONS = get_args(Interpolation)
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,20 @@ class StatisticsNames(NumberNames):
 
     def cdist(self, x2: Self, p: float = 2.0) -> Self:
         """``(t.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)``; the gradient of a distance of 0 is 0."""
+        operands = {"left": self, "right": x2}
+        require_number(p >= 0, "cdist", "p", p, "p >= 0")
+        require_shape(self.ndim > 1 and x2.ndim > 1, "cdist", f"operands have {self.ndim} and {x2.ndim} dims", operands,
+                      "rows of points: at least 2 dims")  # fmt: skip
+        require_shape(self.shape[-1] == x2.shape[-1], "cdist", f"points of {self.shape[-1]} and {x2.shape[-1]} numbers",
+                      operands, "left.shape[-1] == right.shape[-1]")  # fmt: skip
         apart = self.unsqueeze(-2) - x2.unsqueeze(-3)
         is_same = apart.eq(0).all(-1, keepdim=True)
         return is_same.squeeze(-1).where(0.0, is_same.where(1.0, apart).norm(p, -1))
 
     def renorm(self, p: float, dim: int, maxnorm: float) -> Self:
         """``t * (maxnorm / norms).clamp(max_=1)``: slices along ``dim`` get a p-norm of at most ``maxnorm``."""
+        require_number(p > 0, "renorm", "p", p, "p > 0")
+        require_number(maxnorm >= 0, "renorm", "maxnorm", maxnorm, "maxnorm >= 0")
         axis = self._resolve_dim(dim, op="renorm")
         norms = self.norm(p, tuple(i for i in range(self.ndim) if i != axis), keepdim=True)
         return (norms > maxnorm).where(self * (maxnorm / (norms + 1e-7)), self)
@@ -96,6 +109,10 @@ class StatisticsNames(NumberNames):
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
         """``(values, indices)`` of the k-th smallest along ``dim``, from ``t.sort(dim)``; k counts from 1."""
         axis = self._resolve_dim(dim, op="kthvalue")
+        require_int("kthvalue", "k", k, 1)
+        size = self.shape[axis] if self.ndim else 1
+        require_shape(k <= size, "kthvalue", f"k={k} for dim {axis} of size {size}", {"tensor": self},
+                      "1 <= k <= size")  # fmt: skip
         values, indices = (x._slice_dim(axis, k - 1, k) for x in self.sort(axis))
         return (values, indices) if keepdim else (values.squeeze(axis), indices.squeeze(axis))
 
@@ -104,11 +121,15 @@ class StatisticsNames(NumberNames):
 
         Along ``dim`` the gradient goes to the element at the index; without, all elements that equal it share it.
         """
+        if dim is None and self.numel() == 0 and dtypes.is_float(self.dtype):
+            return type(self).full((), float("nan"), dtype=self.dtype, device=self.device)
         if dim is None:
             x = self.flatten()
             found = x.detach().median(0)[0]
             return self._wrap_uop(_shared_by_equals(x._uop, found._uop)) if dtypes.is_float(self.dtype) else found
         axis = self._resolve_dim(dim, op="median")
+        is_empty = self.ndim > 0 and self.shape[axis] == 0
+        require_shape(not is_empty, "median", f"dim {axis} has no elements", {"tensor": self}, "at least one element")
         middle = (self.shape[axis] - 1) // 2
         values, indices = self.sort(axis)  # NaN come last
         at = values._slice_dim(axis, -1 % self.shape[axis], self.shape[axis]).isnan()
@@ -117,24 +138,43 @@ class StatisticsNames(NumberNames):
         found = values.gather(axis, place), indices.gather(axis, place)
         return found if keepdim else tuple(x.squeeze(axis) for x in found)
 
-    def quantile(self, q: Any, dim: int | None = None, keepdim: bool = False) -> Self:
+    def quantile(
+        self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: Interpolation = "linear"
+    ) -> Self:
         """Between the two sorted values beside place q * (n - 1) along ``dim``, in proportion; NaN if any is."""
         self._check_float("quantile")
-        if isinstance(q, (int, float)) and not 0 <= q <= 1:
-            raise ValueError(f"quantile: q={q}; expected a number from 0 to 1")
-        shape = (1,) * self.ndim
+        if interpolation not in _INTERPOLATIONS:
+            raise ValueError(f"quantile: interpolation {interpolation!r}; expected {', '.join(_INTERPOLATIONS)}")
         x, axis = (self.flatten(), 0) if dim is None else (self, self._resolve_dim(dim, op="quantile"))
-        ordered, count = x.sort(axis)[0], x.shape[axis]
-        asked = self.ufix(q).cast(self.dtype)
+        count = x.shape[axis] if x.ndim else 1
+        require_shape(count != 0, "quantile", f"dim {axis} has no elements", {"tensor": self}, "at least one element")
+        asked = self._asked_quantiles(q)
+        ordered = x.sort(axis)[0]
         place = (asked.flatten() * (count - 1)).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
         place = place.expand([asked.numel() if i == axis else s for i, s in enumerate(x.shape)])
+        if interpolation in {"nearest", "lower", "higher"}:
+            place = {"nearest": place.round, "lower": place.floor, "higher": place.ceil}[interpolation]()
         below = place.floor().detach()
         low, high = (ordered.gather(axis, at.cast("int32")) for at in (below, (below + 1).minimum(count - 1)))
-        found = x.isnan().any(axis, keepdim=True).where(float("nan"), low.lerp(high, place - below))
+        # The mean of whole places is that of a value with itself.
+        share = (place > below).where(0.5, 0.0).cast(self.dtype) if interpolation == "midpoint" else place - below
+        found = x.isnan().any(axis, keepdim=True).where(float("nan"), low.lerp(high, share))
         found = found.movedim(axis, 0)  # the asked quantiles come first
         if keepdim:
+            shape = (1,) * self.ndim
             found = found.unsqueeze(axis + 1) if dim is not None else found.reshape(found.shape[0], *shape)
         return found.squeeze(0) if asked.ndim == 0 else found
+
+    def _asked_quantiles(self, q: Any) -> Self:
+        """Return a number, a sequence of numbers or a tensor as a tensor; values outside of [0, 1] are errors."""
+        if isinstance(q, Sequence):
+            tensor: Any = type(self)
+            q = tensor(list(q), device=self.device)
+        asked = self.ufix(q).cast(self.dtype)
+        known = [q] if isinstance(q, (int, float)) else q._few_values_in_memory() or []
+        for value in known:
+            require_number(0 <= value <= 1, "quantile", "q", value, "numbers from 0 to 1")
+        return asked
 
     # ---- integrals ---------------------------------------------------------------------------------------------------
 
@@ -145,6 +185,9 @@ class StatisticsNames(NumberNames):
         if x is None:
             return axis, mean * dx
         x = self.ufix(x)
+        places = x.shape[0 if x.ndim == 1 else axis] if x.ndim else 1
+        require_shape(places == size, name, f"{places} places for {size} samples", {"samples": self, "places": x},
+                      "one place per sample")  # fmt: skip
         along = [-1 if i == axis else 1 for i in range(self.ndim)]
         return axis, mean * (x.diff().reshape(along) if x.ndim == 1 else x.diff(dim=axis))
 
