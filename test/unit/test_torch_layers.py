@@ -36,10 +36,10 @@ max_pool1d: c.max_pool1d(2) ~ F.max_pool1d(c, 2)
 max_pool3d: c[None, None].max_pool3d(2) ~ F.max_pool3d(c[None, None], 2)
 avg_pool1d: (c.avg_pool1d(2), c.avg_pool1d(3, 1, 1, False, False)) ~ (F.avg_pool1d(c, 2), F.avg_pool1d(c, 3, 1, 1, False, False))
 avg_pool3d: c[None, None].avg_pool3d(2, 1) ~ F.avg_pool3d(c[None, None], 2, 1)
-adaptive_avg_pool1d: (c.adaptive_avg_pool1d(2), c.adaptive_avg_pool1d(3)) ~ (F.adaptive_avg_pool1d(c, 2), F.adaptive_avg_pool1d(c, 3))
+adaptive_avg_pool1d: (c.adaptive_avg_pool1d(0), c.adaptive_avg_pool1d(2), c.adaptive_avg_pool1d(3)) ~ (c[:, :, :0] * 1, F.adaptive_avg_pool1d(c, 2), F.adaptive_avg_pool1d(c, 3))
 adaptive_avg_pool2d: (c.adaptive_avg_pool2d(1), c.adaptive_avg_pool2d((2, None))) ~ (F.adaptive_avg_pool2d(c, 1), F.adaptive_avg_pool2d(c, (2, None)))
 adaptive_avg_pool3d: c[None].adaptive_avg_pool3d((1, 2, 3)) ~ F.adaptive_avg_pool3d(c[None], (1, 2, 3))
-adaptive_max_pool1d: c.adaptive_max_pool1d(3) ~ F.adaptive_max_pool1d(c, 3)
+adaptive_max_pool1d: (c.adaptive_max_pool1d(3), c.adaptive_max_pool1d(3)[:0].adaptive_max_pool1d(2)) ~ (F.adaptive_max_pool1d(c, 3), c[:0, :, :2] * 1)
 adaptive_max_pool2d: c.adaptive_max_pool2d((2, 2)) ~ F.adaptive_max_pool2d(c, (2, 2))
 adaptive_max_pool3d: c[None].adaptive_max_pool3d((1, 2, 3)) ~ F.adaptive_max_pool3d(c[None], (1, 2, 3))
 pixel_shuffle: c.reshape(1, 12, 1, 2).pixel_shuffle(2) ~ F.pixel_shuffle(c.reshape(1, 12, 1, 2), 2)
@@ -47,7 +47,7 @@ pixel_unshuffle: c.reshape(1, 2, 2, 6).pixel_unshuffle(2) ~ F.pixel_unshuffle(c.
 channel_shuffle: c.reshape(1, 6, 2, 2).channel_shuffle(2) ~ F.channel_shuffle(c.reshape(1, 6, 2, 2), 2)
 layer_norm: (a.layer_norm((3,), v, v), c.layer_norm((3, 4))) ~ (F.layer_norm(a, (3,), v, v), F.layer_norm(c, (3, 4)))
 rms_norm: (a.rms_norm((3,), v, 1e-5), c.rms_norm((3, 4))) ~ (F.rms_norm(a, (3,), v, 1e-5), F.rms_norm(c, (3, 4)))
-group_norm: (c.group_norm(3, v, v), a.group_norm(1)) ~ (F.group_norm(c, 3, v, v), F.group_norm(a, 1))
+group_norm: (c[:0].group_norm(3), c.group_norm(3, v, v), a.group_norm(1)) ~ (c[:0] * 1, F.group_norm(c, 3, v, v), F.group_norm(a, 1))
 embedding: (j.embedding(a), j.embedding(a, padding_idx=2)) ~ (F.embedding(j, a), F.embedding(j, a, padding_idx=2))
 mse_loss: (a.mse_loss(a * 2, weight=p), a.mse_loss(a * 2), a.mse_loss(a * 2, reduction="none")) ~ (F.mse_loss(a, a * 2, weight=p), F.mse_loss(a, a * 2), F.mse_loss(a, a * 2, reduction="none"))
 l1_loss: (a.l1_loss(a * 2, reduction="sum"), a.l1_loss(a * 2, weight=p)) ~ (F.l1_loss(a, a * 2, reduction="sum"), F.l1_loss(a, a * 2, weight=p))
@@ -110,6 +110,9 @@ M, IDS = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), Tensor([[0, 1], [1, 0]])
         (lambda: IMAGE.grid_sample(GRID, padding_mode="circular"), "grid_sample: padding_mode='circular'"),
         (lambda: IMAGE.grid_sample(GRID[:, 0]), "grid_sample: mode 'bilinear'"),
         (lambda: M.affine_grid((1, 1, 2, 2)), "affine_grid: size"),
+        (lambda: M.unsqueeze(0).affine_grid((1, 1, 0, 2)), "affine_grid: size=0"),
+        (lambda: IMAGE.conv1d(IMAGE, stride=0), r"conv1d: conv2d: stride \(0, 0\) has a number below 1"),
+        (lambda: IMAGE.max_pool3d(-1), r"max_pool3d: max_pool2d: kernel_size \(-1, -1, -1\) has a number below 1"),
         (lambda: M.glu(), "glu: dim -1 has 3 elements"),
         (lambda: M.prelu(M[0, :2]), "prelu: weights do not fit"),
         (lambda: M.softshrink(-1), "softshrink: lambd=-1"),
@@ -121,7 +124,7 @@ M, IDS = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), Tensor([[0, 1], [1, 0]])
         (lambda: IMAGE.group_norm(0), "group_norm: num_groups=0"),
         (lambda: IMAGE.group_norm(2), "group_norm: 2 groups"),
         (lambda: M.adaptive_avg_pool2d(1), r"adaptive_avg_pool2d: adaptive pool to \(1, 1\): 2 dims"),
-        (lambda: IMAGE.adaptive_max_pool2d(0), "adaptive_max_pool2d: adaptive pool to"),
+        (lambda: IMAGE.adaptive_max_pool2d(-1), "adaptive_max_pool2d: adaptive pool to"),
         (lambda: IDS.embedding(M, padding_idx=2), "embedding: padding_idx=2"),
         (lambda: IDS.embedding_bag(M, mode="min"), "embedding_bag: mode='min'"),
         (lambda: IDS.embedding_bag(M, per_sample_weights=M), "embedding_bag: mode='mean'"),

@@ -359,10 +359,11 @@ def per_dim(op: str, name: str, value: int | Sequence[int], dims: int, least: in
     if not all(isinstance(n, int) for n in numbers):
         raise ArgumentError(error_text(op, f"{name} is {shown(value)}", rule=f"{name} is an int or a tuple of ints"))
     if len(numbers) != dims or any(n < least for n in numbers):
+        few = f"{name} {numbers} has {len(numbers)} numbers, the kernel {dims} dims"
         raise CompositeShapeError(
             error_text(
                 op,
-                f"{name} {numbers} has {len(numbers)} numbers, the kernel {dims} dims",
+                few if len(numbers) != dims else f"{name} {numbers} has a number below {least}",
                 rule=f"{name} is one number or one per spatial dim, at least {least}",
             )
         )

@@ -98,6 +98,8 @@ class ImageNames(ProductNames):
         require_shape(dims in {2, 3} and tuple(self.shape) == (size[0], dims, dims + 1), "affine_grid",
                       f"size {tuple(size)}", {"theta": self}, "theta (N, 2, 3) with a size (N, C, H, W), or (N, 3, 4) "
                       "with (N, C, D, H, W)")  # fmt: skip
+        for n in size:
+            require_int("affine_grid", "size", n, 1)
         spatial, axes = tuple(size[2:]), []
         for i, n in enumerate(spatial):
             places = (type(self).arange(n, dtype=dtypes.float32) * 2 - (n - 1)) / (

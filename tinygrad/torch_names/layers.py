@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import shown
-from tinygrad.helpers import make_tuple
+from tinygrad.helpers import make_tuple, prod
 from tinygrad.torch_names.checks import (
     require_int,
     require_last_dims,
@@ -127,11 +127,14 @@ class LayerNames(ImageNames):
                       f"(C, *spatial) or (N, C, *spatial), with {len(sizes)} spatial dims")  # fmt: skip
         for size in sizes:
             if size is not None:
-                require_int(name, "output_size", size, 1)
+                require_int(name, "output_size", size, 0)
         value = self
         for axis, size in enumerate(sizes, start=self.ndim - len(sizes)):
             n = value.shape[axis]
             if size is None or size == n:
+                continue
+            if size == 0:
+                value = value._slice_dim(axis, 0, 0)
                 continue
             if n % size == 0:
                 value = reduce(value.unflatten(axis, (size, n // size)), axis + 1)
@@ -189,7 +192,12 @@ class LayerNames(ImageNames):
         require_int("group_norm", "num_groups", num_groups, 1)
         require_shape(self.ndim > 1 and self.shape[1] % num_groups == 0, "group_norm", f"{num_groups} groups",
                       {"input": self}, f"(N, C, ...) with C a multiple of {num_groups}")  # fmt: skip
-        whole = self.reshape(self.shape[0], num_groups, -1).layernorm(-1, eps).reshape(self.shape)
+        whole = (
+            self
+            .reshape(self.shape[0], num_groups, prod(self.shape[1:]) // num_groups)
+            .layernorm(-1, eps)
+            .reshape(self.shape)
+        )
         along = (-1, *(1,) * (self.ndim - 2))
         return whole._affine(*(None if x is None else x.reshape(along) for x in (weight, bias)))
 
@@ -240,5 +248,6 @@ class LayerNames(ImageNames):
 def _row(table: Any, index: int, op: str) -> int:
     """Return the index of a row, counted from the first one."""
     count = table.shape[0]
+    require_int(op, "padding_idx", index, -count)
     require_number(-count <= index < count, op, "padding_idx", index, f"a row of the table: {-count} to {count - 1}")
     return int(index % count)

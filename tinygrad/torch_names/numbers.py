@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.dtype import dtypes, least_upper_float
+from tinygrad.dtype import dtypes, least_upper_float, strong_dtype
 from tinygrad.errors import DTypeError, error_text
 from tinygrad.mixin.operators import NARROW_FLOATS
 from tinygrad.torch_names.arithmetic import ArithmeticNames
@@ -120,6 +120,8 @@ class NumberNames(ArithmeticNames):
     def frexp(self) -> tuple[Self, Self]:
         """``(mantissa, exponent)`` with t = mantissa * 2 ** exponent, and a mantissa of [0.5, 1) or 0."""
         self._check_float("frexp")
+        if self.dtype in dtypes.weaks:
+            return self.cast(strong_dtype(self.dtype)).frexp()
         if self.dtype in NARROW_FLOATS:
             mantissa, exponent = self.float().frexp()
             return mantissa.cast(self.dtype), exponent
@@ -138,6 +140,7 @@ class NumberNames(ArithmeticNames):
         """The neighbour of t towards ``other`` among the numbers of the dtype."""
         x, y = self._operands(other, op="nextafter")
         x._check_float("nextafter")
+        x, y = (z.cast(strong_dtype(z.dtype)) for z in (x, y))
         integer = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[x.dtype.itemsize]
         bits = x.bitcast(integer)
         away = (x < y).eq(x > 0)  # the size grows, and with it the bits

@@ -181,7 +181,7 @@ class StatisticsNames(NumberNames):
     def _trapezoids(self, x: Any, dx: float, dim: int, name: str) -> tuple[int, Self]:
         axis = self._resolve_dim(dim, op=name)
         size = self.shape[axis]
-        mean = (self._slice_dim(axis, 1, size) + self._slice_dim(axis, 0, size - 1)) * 0.5
+        mean = (self._slice_dim(axis, min(1, size), size) + self._slice_dim(axis, 0, max(size - 1, 0))) * 0.5
         if x is None:
             return axis, mean * dx
         x = self.ufix(x)
