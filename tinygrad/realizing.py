@@ -79,7 +79,7 @@ def _compute(tensors: list[Tensor], update_stats: bool) -> tuple[UOp, Becomes]:
     if not becomes.calls_before:
         # Nothing is overwritten: what an interrupt cuts off is simply computed again.
         _run(tensors, linear, becomes, lambda: run_linear(linear, var_vals, update_stats=update_stats))
-        return
+        return linear, becomes
     with DeferredSignals() as signals:
 
         def between(calls_done: int) -> None:
@@ -88,6 +88,7 @@ def _compute(tensors: list[Tensor], update_stats: bool) -> tuple[UOp, Becomes]:
                 signals.deliver()
 
         _run(tensors, linear, becomes, lambda: run_linear(linear, var_vals, update_stats=update_stats, between=between))
+    return linear, becomes
 
 
 def _run(tensors: list[Tensor], linear: UOp, becomes: Becomes, run: Callable[[], object]) -> None:
@@ -100,7 +101,6 @@ def _run(tensors: list[Tensor], linear: UOp, becomes: Becomes, run: Callable[[],
         apply_map_to_tensors(progress.reached, "realize", tensors)
         raise
     apply_map_to_tensors(becomes, "realize", tensors)
-    return linear, becomes
 
 
 def _check_bound(sink: UOp) -> None:

@@ -312,10 +312,8 @@ def test_programs_of_every_kind_search(where: str, tmp_path: Path) -> None:
         program = f"import threading\ndef work():\n{body}\nt = threading.Thread(target=work)\nt.start()\nt.join()\n"
     path = tmp_path / "program.py"
     path.write_text(program)
-    if where == "stdin":
-        made = run("-", text=program)
-    else:
-        made = run("-c", program) if where == "command" else run(str(path))
+    arguments = {"stdin": ("-",), "command": ("-c", program)}.get(where, (str(path),))
+    made = run(*arguments, text=program if where == "stdin" else None)
     assert_searched_beside(made.stdout)
     assert not made.stderr
 
