@@ -12,6 +12,7 @@ whose bytes have changed since (machine code that would run, a shape that would 
 
 from __future__ import annotations
 
+import collections
 import errno
 import functools
 import io
@@ -21,9 +22,11 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from tinygrad.fetching import cache_home
 from tinygrad.settings import CACHELEVEL, getenv
@@ -39,6 +42,7 @@ __all__ = [
     "diskcache_get",
     "diskcache_get_many",
     "diskcache_put",
+    "diskcache_puts_together",
 ]
 
 P = ParamSpec("P")
@@ -56,6 +60,7 @@ _CHECK_EVERY: Final = 16 << 20
 _LEAST_BYTES: Final = 1 << 18  # free on the disk: 32 KiB for the file that processes share, some pages, a log
 _RAW, _PICKLED = b"B", b"P"
 _CHECKSUM_BYTES: Final = 4
+_MOST_DELAYED: Final = 256  # entries that an end of the process may lose
 _MOST_KEYS: Final = 500  # of one query; sqlite may have been built with a limit of 999
 _SQLITE_CORRUPT, _SQLITE_NOTADB = 11, 26
 
@@ -243,37 +248,103 @@ def diskcache_put(table: str, key: Key, val: Any, prepickled: bool = False) -> A
     """
     if CACHELEVEL.get() < 1:
         return val
-    import sqlite3
+    row = _Row(_table_name(table), _columns(key), _sealed(_PICKLED + val) if prepickled else _encode(val))
+    delayed = _delayed.get()
+    if delayed is None:
+        _write([row])
+    else:
+        delayed.add(row)
+    return val
 
-    name, columns = _table_name(table), _columns(key)
-    blob = _sealed(_PICKLED + val) if prepickled else _encode(val)
-    names = ", ".join(f'"{column}"' for column in columns)
-    create = f'CREATE TABLE IF NOT EXISTS "{name}" ({names}, val BLOB, stamp INTEGER, PRIMARY KEY ({names}))'
-    insert = f'REPLACE INTO "{name}" ({names}, val, stamp) VALUES ({"?, " * len(columns)}?, ?)'
 
+class _Row(NamedTuple):
+    """One entry: name of the table, columns of the key, the encoded value."""
+
+    table: str
+    columns: dict[str, Any]
+    blob: bytes
+
+
+class _Delayed:
+    """Rows that wait for each other, to be written in one transaction."""
+
+    def __init__(self) -> None:
+        self._rows: collections.deque[_Row] = collections.deque()  # threads append and pop without a lock
+
+    def add(self, row: _Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= _MOST_DELAYED:
+            self.write()
+
+    def write(self) -> None:
+        rows = []
+        with suppress(IndexError):
+            while True:
+                rows.append(self._rows.popleft())
+        if rows:
+            _write(rows)
+
+
+_delayed: ContextVar[_Delayed | None] = ContextVar("_delayed", default=None)
+
+
+@contextmanager
+def diskcache_puts_together() -> Iterator[None]:
+    """Write what is stored inside this block, by threads that run in its context too, in few transactions.
+
+    Writing gives up the interpreter lock, and among threads that compute it takes milliseconds to get it back.
+    Entries may be missing from the cache until the block ends.
+    """
+    delayed = _Delayed()
+    token = _delayed.set(delayed)
+    try:
+        yield
+    finally:
+        _delayed.reset(token)
+        delayed.write()
+
+
+def _write(rows: Sequence[_Row]) -> None:
     def write(connection: sqlite3.Connection) -> bool:
-        known: set[str] = _state.local.tables
-        # Another process may clear the cache at any time, so a failed insert makes the table and tries again.
-        for is_last in (name not in known, True):
-            if is_last:
-                connection.execute(create)
-                known.add(name)
-            try:
-                connection.execute(insert, (*columns.values(), blob, time.time_ns()))
-                return True
-            except sqlite3.OperationalError as error:
-                if is_last or "no such table" not in str(error):
-                    raise
-        return False
+        if len(rows) == 1:
+            _insert(connection, rows[0])
+            return True
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for row in rows:
+                _insert(connection, row)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return True
 
-    if time.monotonic() < _state.locked_until:
-        return val
-    if _attempt(write, False):
-        _state.stored_bytes += len(blob)
+    if time.monotonic() >= _state.locked_until and _attempt(write, False):
+        _state.stored_bytes += sum(len(row.blob) for row in rows)
         if _state.stored_bytes >= _CHECK_EVERY:
             _state.stored_bytes = 0
             _attempt(_shrink, None)
-    return val
+
+
+def _insert(connection: sqlite3.Connection, row: _Row) -> None:
+    import sqlite3
+
+    names = ", ".join(f'"{column}"' for column in row.columns)
+    create = f'CREATE TABLE IF NOT EXISTS "{row.table}" ({names}, val BLOB, stamp INTEGER, PRIMARY KEY ({names}))'
+    insert = f'REPLACE INTO "{row.table}" ({names}, val, stamp) VALUES ({"?, " * len(row.columns)}?, ?)'
+    known: set[str] = _state.local.tables
+    # Another process may clear the cache at any time, so a failed insert makes the table and tries again.
+    for is_last in (row.table not in known, True):
+        if is_last:
+            connection.execute(create)
+            known.add(row.table)
+        try:
+            connection.execute(insert, (*row.columns.values(), row.blob, time.time_ns()))
+            return
+        except sqlite3.OperationalError as error:
+            if is_last or "no such table" not in str(error):
+                raise
 
 
 def diskcache_clear() -> None:

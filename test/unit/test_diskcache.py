@@ -8,7 +8,7 @@ import pickle
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,9 +23,11 @@ from tinygrad.diskcache import (
     diskcache_get,
     diskcache_get_many,
     diskcache_put,
+    diskcache_puts_together,
 )
 from tinygrad.dtype import ConstFloat, Invalid, dtypes
 from tinygrad.helpers import Context, Target
+from tinygrad.settings import in_current_context
 
 ROOT = Path(__file__).parents[2]
 
@@ -291,3 +293,79 @@ class TestSharing:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert diskcache_get("values", "child") == 2
         assert diskcache_put("values", "parent", 3) == diskcache_get("values", "parent") == 3
+
+
+def _statements(run: Callable[[], object]) -> list[str]:
+    """Return the first words of the statements that change the file."""
+    found: list[str] = []
+    connection = db_connection()
+    connection.set_trace_callback(lambda text: found.append(text.split()[0]))
+    try:
+        run()
+    finally:
+        connection.set_trace_callback(None)
+    return [word for word in found if word in {"BEGIN", "COMMIT", "REPLACE", "ROLLBACK"}]
+
+
+class TestPutsTogether:
+    def test_one_transaction_for_all_threads(self) -> None:
+        diskcache_put("together", "first", 0)
+
+        def fill() -> None:
+            with diskcache_puts_together(), ThreadPoolExecutor(3) as pool:
+                list(pool.map(in_current_context(lambda i: diskcache_put("together", i, i * i)), range(20)))
+
+        assert _statements(fill) == ["BEGIN", *["REPLACE"] * 20, "COMMIT"]
+        assert [diskcache_get("together", i) for i in range(20)] == [i * i for i in range(20)]
+
+    def test_what_was_stored_before_an_error_is_kept(self) -> None:
+        @diskcache_puts_together()
+        def interrupted() -> None:
+            diskcache_put("together", "a", 1)
+            diskcache_put("others", "b", 2)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert (diskcache_get("together", "a"), diskcache_get("others", "b")) == (1, 2)
+
+    def test_many_entries_do_not_wait_for_the_end(self) -> None:
+        with diskcache_puts_together():
+            for i in range(cache._MOST_DELAYED + 1):
+                diskcache_put("together", i, i)
+            assert diskcache_get("together", 0) == 0
+            assert diskcache_get("together", cache._MOST_DELAYED) is None
+        assert diskcache_get("together", cache._MOST_DELAYED) == cache._MOST_DELAYED
+
+    def test_nothing_to_write(self, database: Path) -> None:
+        with diskcache_puts_together():
+            pass
+        assert not database.exists()
+
+    def test_a_table_that_another_process_drops(self) -> None:
+        diskcache_put("together", "a", 1)
+        with sqlite3.connect(cache.CACHEDB) as other:
+            other.execute(f"DROP TABLE together_{VERSION}")
+        other.close()
+        with diskcache_puts_together():
+            for key in "abc":
+                diskcache_put("together", key, key)
+        assert [diskcache_get("together", key) for key in "abc"] == list("abc")
+
+    def test_a_failure_in_the_middle_leaves_the_connection_usable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        diskcache_put("together", "a", 1)
+        insert, calls = cache._insert, []
+
+        def failing(connection: sqlite3.Connection, row: object) -> None:
+            calls.append(row)
+            if len(calls) == 2:
+                raise sqlite3.OperationalError("disk is full")
+            insert(connection, row)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(cache, "_insert", failing)
+        with diskcache_puts_together():
+            for key in "bcd":
+                diskcache_put("together", key, 2)
+        assert diskcache_get("together", "b") is None
+        diskcache_put("together", "e", 3)
+        assert diskcache_get("together", "e") == 3
