@@ -28,6 +28,12 @@ class CompileError(Exception):
     """The source of a kernel does not compile; the message holds the compiler's output."""
 
 
+def _digest(src: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(src.encode()).hexdigest()
+
+
 class Compiler:
     """Turns the source of a kernel into bytes. The default keeps the text.
 
@@ -45,18 +51,25 @@ class Compiler:
 
     def compile_cached(self, src: str) -> bytes:
         """Compile ``src``, or take the result from the disk cache."""
+        found = self.find(src)
+        return self.compile_and_keep(src) if found is None else found
+
+    def find(self, src: str) -> bytes | None:
+        """Return what ``src`` was compiled to before, if the disk cache has it."""
         if self.cachekey is None:
-            return self.compile(src)
-        import hashlib
+            return None
+        from tinygrad.helpers import diskcache_get
 
-        from tinygrad.helpers import diskcache_get, diskcache_put
+        lib = diskcache_get(self.cachekey, _digest(src))
+        return lib if isinstance(lib, bytes) else None
 
-        digest = hashlib.sha256(src.encode()).hexdigest()
-        lib = diskcache_get(self.cachekey, digest)
-        if isinstance(lib, bytes):
-            return lib
+    def compile_and_keep(self, src: str) -> bytes:
+        """Compile ``src`` and put the result into the disk cache."""
         made = self.compile(src)
-        diskcache_put(self.cachekey, digest, made)
+        if self.cachekey is not None:
+            from tinygrad.helpers import diskcache_put
+
+            diskcache_put(self.cachekey, _digest(src), made)
         return made
 
     def disassemble(self, lib: bytes) -> None:

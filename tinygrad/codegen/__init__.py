@@ -56,7 +56,10 @@ def compile_source(program: UOp, renderer: Renderer) -> UOp:
     Raises:
         CompileError: The compiler refused the source.
     """
-    binary = renderer.compiler.compile_cached(program.src[-1].arg)
+    return _with_binary(program, renderer.compiler.compile_cached(program.src[-1].arg))
+
+
+def _with_binary(program: UOp, binary: bytes) -> UOp:
     return program.replace(src=(*program.src, UOp(Ops.BINARY, dtypes.uint8, (), binary)))
 
 
@@ -101,11 +104,13 @@ def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
         return lambda: kept
     found = load_program(ast, renderer, switches)
     lowered = found if found is not None else _lower(ast, renderer)
+    source, compiler = lowered.src[-1].arg, renderer.compiler
+    binary = compiler.find(source) if found is None else None
 
     def finish() -> UOp:
         program = lowered
         if found is None:
-            program = compile_source(lowered, renderer)
+            program = _with_binary(lowered, compiler.compile_and_keep(source) if binary is None else binary)
             save_program(ast, program, renderer, switches)
         record_kernel(ast, program, renderer)
         with _lock:

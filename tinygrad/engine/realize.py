@@ -21,7 +21,7 @@ from tinygrad.engine.capturing import before_data_access, capturing
 from tinygrad.engine.launch import CopyLaunch, KernelLaunch, Launch, get_runtime
 from tinygrad.engine.report import run_reported, wants_report
 from tinygrad.forking import renew_in_child
-from tinygrad.helpers import GlobalCounters, disable_gc, getenv
+from tinygrad.helpers import GlobalCounters, disable_gc, diskcache_puts_together, getenv
 from tinygrad.middleware import cache_token
 from tinygrad.renderer import Estimates
 from tinygrad.settings import BEAM, CAPTURING, DEBUG, PARALLEL, Context, in_current_context
@@ -134,14 +134,22 @@ def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
         return [start_launch(*key)() for key in keys]
     from concurrent.futures import ThreadPoolExecutor
 
-    # This thread lowers kernel after kernel while the compiler, which releases the interpreter lock, works on others.
+    # This thread lowers kernel after kernel while the compiler, which releases the interpreter lock, works on others;
+    # then it compiles too. One thread for each processor: with one more, lowering, which all wait for, would get less.
     # The threads live as long as this call, so that a forked child inherits none.
-    with _short_turns(), ThreadPoolExecutor(workers, thread_name_prefix="tinygrad-compile") as pool:
-        futures = []
+    with (
+        _short_turns(), diskcache_puts_together(),
+        ThreadPoolExecutor(workers - 1, thread_name_prefix="tinygrad-compile") as pool,
+    ):  # fmt: skip
+        futures: list[Future[Launch]] = []
         try:
+            works = []
             for key in keys:
-                futures.append(_submitted(pool, in_current_context(start_launch(*key))))
-            return [future.result() for future in futures]
+                works.append(in_current_context(start_launch(*key)))
+                futures.append(_submitted(pool, works[-1]))
+            # From the end, where the others come last.
+            own = {i: work() for i, work in reversed([*enumerate(works)]) if futures[i].cancel()}
+            return [own[i] if i in own else future.result() for i, future in enumerate(futures)]
         except BaseException:
             for future in futures:
                 future.cancel()
@@ -160,7 +168,7 @@ def _submitted(pool: ThreadPoolExecutor, work: Callable[[], Launch]) -> Future[L
         return done
 
 
-_TURN: Final = 0.002  # seconds
+_TURN: Final = 0.0005  # seconds
 _turns_lock = threading.Lock()
 renew_in_child(sys.modules[__name__], "_turns_lock")
 _turns: list[float] = []  # the interval to restore, once for each call that has shortened it

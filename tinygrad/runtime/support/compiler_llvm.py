@@ -28,6 +28,9 @@ _CODEGEN_LEVEL: Final = 2
 # ELF everywhere, macOS included: the loader is the project's own.
 _TRIPLES: Final = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
+# Functions that take long. Others keep the interpreter lock: a thread that gives it up waits for it afterwards, for
+# milliseconds while another one lowers kernels.
+_LONG: Final = frozenset({"ParseAssembly", "TargetMachineEmitToMemory"})
 _P, _S, _I = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
 _PROTOTYPES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "ContextCreate": (_P, []),
@@ -69,21 +72,31 @@ def _library_version() -> str:
     return f"{found.st_size:x}_{found.st_mtime_ns // 10**9:x}"
 
 
+class _Library:
+    """LLVM's C functions by name; those in ``_LONG`` run without the interpreter lock."""
+
+    def __init__(self, path: Path) -> None:
+        unlocked, locked = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
+        for name, (result, arguments) in _PROTOTYPES.items():
+            function = getattr(unlocked if name in _LONG else locked, f"LLVMPY_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+        for name in ("AllTargetInfos", "AllTargets", "AllTargetMCs", "AllAsmPrinters"):
+            getattr(unlocked, f"LLVMPY_Initialize{name}")()
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"LLVM: the function {name} has no prototype here")
+
+
 @functools.cache
-def _load() -> Any:
+def _load() -> _Library:
     path = _library_path()
     if path is None:
         raise CompileError("the package llvmlite is not installed, or has no library; run: pip install llvmlite")
-    library = ctypes.CDLL(str(path))
-    for name, (result, arguments) in _PROTOTYPES.items():
-        function = getattr(library, f"LLVMPY_{name}")
-        function.restype, function.argtypes = result, arguments
-    for name in ("AllTargetInfos", "AllTargets", "AllTargetMCs", "AllAsmPrinters"):
-        getattr(library, f"LLVMPY_Initialize{name}")()
-    return library
+    return _Library(path)
 
 
-def llvm_library() -> Any:
+def llvm_library() -> _Library:
     """Return the LLVM library with its targets initialised.
 
     Raises:
@@ -93,11 +106,11 @@ def llvm_library() -> Any:
         return _load()
 
 
-def _take_string(library: Any, pointer: ctypes.c_void_p) -> str:
+def _take_string(library: _Library, pointer: ctypes.c_void_p) -> str:
     if not pointer.value:
         return ""
     text = ctypes.string_at(pointer.value).decode(errors="replace")
-    library.LLVMPY_DisposeString(pointer)
+    library.DisposeString(pointer)
     return text
 
 
@@ -105,7 +118,7 @@ def _take_string(library: Any, pointer: ctypes.c_void_p) -> str:
 def host_cpu() -> str:
     """Return LLVM's name of the processor that runs."""
     library, text = llvm_library(), ctypes.c_void_p()
-    library.LLVMPY_GetHostCPUName(ctypes.byref(text))
+    library.GetHostCPUName(ctypes.byref(text))
     return _take_string(library, text)
 
 
@@ -113,7 +126,7 @@ def host_cpu() -> str:
 def host_features() -> str:
     """Return the features of the processor that runs, as LLVM takes them: ``+avx,-avx512f,...``."""
     library, text = llvm_library(), ctypes.c_void_p()
-    library.LLVMPY_GetHostCPUFeatures(ctypes.byref(text))
+    library.GetHostCPUFeatures(ctypes.byref(text))
     return _take_string(library, text)
 
 
@@ -126,22 +139,22 @@ class LLVMCompiler(Compiler):
         self._machines: collections.deque[Any] = collections.deque()
         super().__init__(f"compile_llvm_{_library_version()}_{arch.key}_{level}".replace("-", "_").replace("+", "p"))
 
-    def _take_target_machine(self, library: Any) -> Any:
+    def _take_target_machine(self, library: _Library) -> Any:
         try:
             return self._machines.pop()
         except IndexError:
             return self._make_target_machine(library)
 
-    def _make_target_machine(self, library: Any) -> Any:
+    def _make_target_machine(self, library: _Library) -> Any:
         arch, error = self.arch, ctypes.c_void_p()
         triple = _TRIPLES[arch.machine].encode()
-        target = library.LLVMPY_GetTargetFromTriple(triple, ctypes.byref(error))
+        target = library.GetTargetFromTriple(triple, ctypes.byref(error))
         if not target:
             raise CompileError(f"LLVM: no target for {triple.decode()}: {_take_string(library, error)}")
         native = not arch.cpu
         cpu = host_cpu() if native else arch.cpu
         features = ",".join(([host_features()] if native else []) + list(arch.features))
-        return library.LLVMPY_CreateTargetMachine(
+        return library.CreateTargetMachine(
             target, triple, cpu.encode(), features.encode(), self.level, b"pic", b"small", 0, 0, b""
         )
 
@@ -160,25 +173,25 @@ class LLVMCompiler(Compiler):
     def _emit(self, src: str, as_object: bool) -> bytes:
         library = llvm_library()
         machine, error = self._take_target_machine(library), ctypes.c_void_p()
-        context = library.LLVMPY_ContextCreate()
+        context = library.ContextCreate()
         module = None
         try:
-            module = library.LLVMPY_ParseAssembly(context, src.encode(), ctypes.byref(error))
+            module = library.ParseAssembly(context, src.encode(), ctypes.byref(error))
             if not module:
                 raise CompileError(f"LLVM IR does not parse: {_take_string(library, error)}")
-            if library.LLVMPY_VerifyModule(module, ctypes.byref(error)):
+            if library.VerifyModule(module, ctypes.byref(error)):
                 raise CompileError(f"LLVM IR is invalid: {_take_string(library, error)}\n{src}")
-            buffer = library.LLVMPY_TargetMachineEmitToMemory(machine, module, int(as_object), ctypes.byref(error))
+            buffer = library.TargetMachineEmitToMemory(machine, module, int(as_object), ctypes.byref(error))
             if not buffer:
                 raise CompileError(f"LLVM gave no code: {_take_string(library, error)}")
-            start, size = library.LLVMPY_GetBufferStart(buffer), library.LLVMPY_GetBufferSize(buffer)
+            start, size = library.GetBufferStart(buffer), library.GetBufferSize(buffer)
             code = ctypes.string_at(start, size)
-            library.LLVMPY_DisposeMemoryBuffer(buffer)
+            library.DisposeMemoryBuffer(buffer)
             return code
         finally:
             if module:
-                library.LLVMPY_DisposeModule(module)
-            library.LLVMPY_ContextDispose(context)
+                library.DisposeModule(module)
+            library.ContextDispose(context)
             self._machines.append(machine)
 
     def disassemble(self, lib: bytes) -> None:
