@@ -18,7 +18,7 @@ from tinygrad import Tensor, TinyJit, Variable, diskcache, nn
 from tinygrad.codegen import to_program, to_program_cache
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.measure import Stopwatch
-from tinygrad.codegen.opt.neighbours import limit_exceeded, neighbours, replay, structure
+from tinygrad.codegen.opt.neighbours import limit_exceeded, move, neighbours, replay, structure
 from tinygrad.codegen.opt.policy import automatic
 from tinygrad.codegen.opt.search import beam_search, search_steps
 from tinygrad.codegen.opt.search_report import Report
@@ -125,6 +125,24 @@ def test_neighbours_fit_and_are_few(n: int) -> None:
         kernels.setdefault(structure(schedule), set()).add(tuple(sorted(str(u.op) for u in linear)))
     assert len(kernels) > 5
     assert all(len(sources) == 1 for sources in kernels.values())
+
+
+def test_moves_between_lists() -> None:
+    a, b, c = Opt(OptOps.UPCAST, 0, 4), Opt(OptOps.VECTOR, 1, 8), Opt(OptOps.UPCAST, 0, 2)
+    assert move((a, b), (c, b)) == (a, c)
+    assert move((a,), (a, b)) == (None, b)
+    assert move((a, b), (a,)) == (b, None)
+    assert move((a, b), (b,)) == (a, None)
+
+
+def test_moves_that_were_bad_are_not_tried_again() -> None:
+    """Threads make every list slow here: only the first list is tried with them."""
+    clock = Clock(lambda steps: (10.0 if any(s.op is OptOps.THREAD for s in steps) else 1.0) / (1 + len(steps)))
+    searched(matmul_sink(32), clock, width=1)
+    threads = [steps for steps in clock.prepared if any(s.op is OptOps.THREAD for s in steps)]
+    assert len(clock.prepared) > 3 * len(threads)
+    added = [move(steps[:-1], steps)[1] for steps in threads if steps[-1].op is OptOps.THREAD]
+    assert len(added) == len(set(added))
 
 
 @pytest.mark.parametrize(
