@@ -116,12 +116,28 @@ def follow(family: Family | None, base: UOp, now: UOp) -> None:
 
 
 def value_apart_from(tensor: Tensor) -> UOp | None:
-    """Return the value that a tensor with storage of its own is a view of, if that has no storage yet."""
+    """Return the value that a tensor with storage of its own is a view of, if that has no storage yet.
+
+    A view that repeats elements is not written through: it keeps its storage, and is no view any more.
+    """
     family = tensor._family
     if family is None or not family.apart:
         return None
     buffer = storage_under(tensor.uop).without_after
-    return next((base for a in family.apart if a.storage() is buffer and (base := a.base()) is not None), None)
+    for entry in list(family.apart):
+        base = entry.base()
+        if entry.storage() is buffer and base is not None:
+            if writes_through(_shown_by(entry, base)):
+                return base
+            family.apart.remove(entry)
+    return None
+
+
+def _shown_by(entry: Apart, stored: UOp) -> UOp:
+    """Return the view of its value that an entry stands for."""
+    for op, marg in entry.steps:
+        stored = stored.detach() if op is Ops.DETACH else stored._mop(op, marg)
+    return stored
 
 
 def bring_together(family: Family | None, base: UOp, stored: UOp) -> None:
@@ -133,9 +149,6 @@ def bring_together(family: Family | None, base: UOp, stored: UOp) -> None:
         if buffer is None or entry.base() is not base:
             continue
         family.apart.remove(entry)
-        view = stored
-        for op, marg in entry.steps:
-            view = view.detach() if op is Ops.DETACH else view._mop(op, marg)
-        flat = view.reshape(buffer.shape)
+        flat = _shown_by(entry, stored).reshape(buffer.shape)
         for tensor in aliases_of(buffer):
             point(tensor, rebase(tensor.uop, storage_under(tensor.uop), flat))

@@ -58,7 +58,7 @@ def _apart(made: Tensor, args: Iterable[Any]) -> Tensor:
 
 def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
     for x in args:
-        if hasattr(x, "uop"):
+        if hasattr(x, "uop") and not isinstance(x, type):
             yield x
         elif isinstance(x, (list, tuple)):
             yield from (t for t in x if hasattr(t, "uop"))

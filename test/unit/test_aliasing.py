@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from test.helpers_methods import CALLS, NOT_CALLED, names, public_methods, tensors
-from tinygrad import GlobalCounters, Tensor, TinyJit
+from tinygrad import GlobalCounters, Tensor, TinyJit, dtypes
 
 VALUES = np.sin(np.arange(36, dtype=np.float32)).reshape(6, 6)
 # Views show the elements of their tensor.
@@ -69,6 +70,38 @@ def test_results_of_methods(name: str, source: str) -> None:
         wanted = [t.numpy() for t in tensors(CALLS[name](Tensor(x.numpy())))] if name in VIEWS else before
         for got, want in zip(made, wanted, strict=True):
             np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5, err_msg=f"{write} {is_realized}")
+
+
+COPIES_IN_TORCH = names("flip fliplr flipud rot90")  # as docs/runtime.md says
+VIEWS_IN_TORCH = names("einsum")
+
+
+@pytest.mark.filterwarnings("ignore")  # what torch warns of
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - CONVERSIONS - RANDOM))
+def test_views_are_those_of_torch(name: str) -> None:
+    x = torch.tensor(VALUES)
+    try:
+        made = torch.einsum("ij->ji", x) if name == "einsum" else CALLS[name](x)  # type: ignore[arg-type]
+    except (AttributeError, TypeError, RuntimeError, ValueError):
+        pytest.skip("torch has no such method, or wants other arguments")
+    first = made if isinstance(made, torch.Tensor) else made[0] if isinstance(made, (tuple, list)) else None
+    if not isinstance(first, torch.Tensor):
+        pytest.skip("the call makes tensors of this package")
+    is_view = first.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert is_view == ((name in VIEWS and name not in COPIES_IN_TORCH) or name in VIEWS_IN_TORCH)
+
+
+@pytest.mark.parametrize("source", ["stored", "computed"])
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - CONVERSIONS - RANDOM))
+def test_writes_to_results_of_methods(name: str, source: str) -> None:
+    x = SOURCES[source]()
+    made = tensors(CALLS[name](x))[0]
+    shown = made.numpy()
+    made.assign(made.logical_not() if made.dtype == dtypes.bool else made + 1)
+    changed = not np.array_equal(x.numpy(), VALUES)
+    # A broadcast result becomes a value of its own, and so does a view of something computed on the way.
+    repeats = shown.size > x.numel() or name in {"meshgrid", "unfold"}
+    assert changed == (name in VIEWS and not repeats)
 
 
 TRIVIAL: dict[str, Callable[[Tensor], Tensor]] = {

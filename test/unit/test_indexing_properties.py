@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from test.helpers_programs import Generator, assert_like_numpy
+from test.helpers_writes import WriteGenerator
 from tinygrad import Context, Tensor
 
 RANDOMS = st.randoms(use_true_random=False)
@@ -249,6 +250,14 @@ def test_programs(first: int) -> None:
         assert_like_numpy(program)
 
 
+@pytest.mark.parametrize("first", range(0, 40, 4))
+def test_programs_that_write_through_views(first: int) -> None:
+    for seed in range(first, first + 4):
+        with np.errstate(all="ignore"):
+            program = WriteGenerator(seed).program(20)
+        assert_like_numpy(program)
+
+
 S8, S44 = "stored(np.arange(8, dtype=np.int32))", "stored(np.arange(16, dtype=np.int32).reshape(4, 4))"
 # Programs that came out wrong once, with what was wrong.
 FOUND = {
@@ -304,6 +313,16 @@ def test_a_broadcast_view_gets_storage_of_its_own() -> None:
     table[0] = 5.0
     assert table.tolist() == [[5.0, 5.0], [1.0, 2.0], [1.0, 2.0]]
     assert row.tolist() == [1.0, 2.0]
+    for write in (
+        lambda t: t.assign(t + 1), lambda t: t.__setitem__((0, 0), 9.0), lambda t: t.__setitem__(Tensor([0]), 9.0),
+        lambda t: t.__setitem__(t > 0, 9.0), lambda t: t[1].assign(t[1] * 2), lambda t: t.T.add_(1),
+    ):  # fmt: skip
+        table = row.expand(3, 2)
+        write(table)
+        assert row.tolist() == [1.0, 2.0]
+        row += 1  # the result shows writes to the row until it is written itself
+        assert row.expand(3, 2)[2].tolist() == [2.0, 3.0]
+        row -= 1
     padded = row.pad((1, 0))
     padded += 1
     assert (padded.tolist(), row.tolist()) == ([1.0, 2.0, 3.0], [1.0, 2.0])
