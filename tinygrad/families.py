@@ -70,8 +70,18 @@ def shares_elements(tensor: Tensor) -> bool:
 
 
 def written_node(u: UOp) -> UOp:
-    """Return the node that gets storage when a view is written to: the one under the views, or else the view itself."""
-    return storage_under(u) if writes_through(u) else u
+    """Return the node that gets storage when a view is written to.
+
+    It is the one under the views; where elements are repeated on the way, what repeats them; or else the view itself.
+    """
+    if writes_through(u):
+        return storage_under(u)
+    node = u
+    while is_view_node(node):
+        if node.op is Ops.EXPAND and node.shape != node.src[0].shape:
+            return node
+        node = node.src[0]
+    return u
 
 
 def relatives(tensor: Tensor, value: UOp) -> list[Tensor]:

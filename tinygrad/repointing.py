@@ -31,7 +31,6 @@ from tinygrad.live import (
     rebase,
     storage_under,
     unsettled_tensors,
-    writes_through,
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -98,7 +97,7 @@ def give_storage(tensor: Tensor) -> None:
     value = value_apart_from(tensor)
     if value is None:
         value = written_node(tensor.uop)
-        if is_stored(value) and (value is not tensor.uop or writes_through(value)):
+        if is_stored(value) and value is storage_under(value):
             return
     fresh = new_storage(value, tensor.device)
     for relative in relatives(tensor, value):

@@ -193,6 +193,27 @@ def test_gradient_passes_through_values_of_their_own() -> None:
         np.testing.assert_allclose(grad.numpy(), weights.numpy()[None] * times, rtol=1e-6)
 
 
+@pytest.mark.parametrize("is_realized", [False, True])
+@pytest.mark.parametrize("source", ["stored", "computed", "constant"])
+@pytest.mark.parametrize("target", ["a row", "transposed", "reversed", "whole"])
+def test_a_broadcast_result_and_its_views_are_one_value(target: str, source: str, is_realized: bool) -> None:
+    row = Tensor.ones(2) if source == "constant" else SOURCES[source]()[0, :2] * 0 + 1
+    row = row.clone().realize() if source == "stored" else row
+    table = row.expand(3, 2)
+    views = {"a row": table[0], "transposed": table.T, "reversed": table[::-1], "whole": table}
+    if is_realized:
+        table.realize()
+    wanted = np.ones((3, 2), dtype=np.float32)
+    shown = {"a row": wanted[0], "transposed": wanted.T, "reversed": wanted[::-1], "whole": wanted}
+    views[target][0] = 5.0
+    shown[target][0] = 5.0
+    for name, view in views.items():
+        np.testing.assert_array_equal(view.numpy(), shown[name], err_msg=name)
+    np.testing.assert_array_equal(row.numpy(), [1.0, 1.0])
+    row += 1
+    np.testing.assert_array_equal(table.numpy(), wanted)
+
+
 # ---- equal expressions, and views of values without storage ----------------------------------------------------------
 
 
