@@ -93,7 +93,7 @@ class WriteGenerator(Generator):
             call = ast.parse(line, mode="eval").body
             assert isinstance(call, ast.Call)
             target, value = (ast.unparse(argument) for argument in call.args)
-            super().run(f"assign({target}, {self.converted(value, target)})")
+            super().run(f"assign({target}, {self.converted(value, target, exactly=True)})")
             return
         target, sign, value = line.partition("= ")
         target, sign = (target[:-1], target[-1] + sign) if target[-1:] in set("+-*") else (target, sign)
@@ -106,12 +106,14 @@ class WriteGenerator(Generator):
         super().bind(expression)
         self.made[self.names[-1]] = expression
 
-    def converted(self, value: str, target: str) -> str:
-        """Return an expression in the dtype of a target; sometimes left as it is where the target holds all values."""
+    def converted(self, value: str, target: str, exactly: bool = False) -> str:
+        """Return an expression in the dtype of a target; sometimes of a narrower one, unless ``exactly``."""
         if self.is_number(value):
             return value
         given, wanted = (np.asarray(self.value(x.strip())).dtype for x in (value, target))
-        if given == wanted or (target.strip()[-1] == "]" and np.can_cast(given, wanted) and self.random.random() < 0.5):
+        if given == wanted or (
+            not exactly and target.strip()[-1] == "]" and np.can_cast(given, wanted) and self.random.random() < 0.5
+        ):
             return value
         return f"cast({value}, {wanted.name!r})"
 
