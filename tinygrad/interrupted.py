@@ -94,6 +94,11 @@ def _stand_in(buffer: UOp, reason: str) -> UOp:
     return made
 
 
+def is_anything_lost() -> bool:
+    """Whether a run was cut off in this process that some live tensor still misses."""
+    return bool(_lost)
+
+
 def check_nothing_is_lost(sink: UOp) -> None:
     """Raise if a graph reads storage in a state that is gone.
 

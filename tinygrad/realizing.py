@@ -16,7 +16,7 @@ from tinygrad.errors import error_text
 from tinygrad.families import has_relatives, relatives
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import disable_gc
-from tinygrad.interrupted import Progress, check_nothing_is_lost
+from tinygrad.interrupted import Progress, check_nothing_is_lost, is_anything_lost
 from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
 from tinygrad.mixin.random_state import random_state
 from tinygrad.pending import stale_readers
@@ -45,7 +45,8 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
     from tinygrad.engine.eager import form_of
 
     with labelled(None):  # what the stages make is no longer what the user asked for, node by node
-        if len(tensors) == 1 and (form := form_of(tensors[0].uop)) is not None:
+        form = form_of(tensors[0].uop) if len(tensors) == 1 and not is_anything_lost() else None
+        if form is not None:
             _compute_one(tensors[0], form, update_stats)
             return
         if not any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors):

@@ -125,7 +125,9 @@ def test_many_kernels_compile_in_parallel(monkeypatch):
         run_linear(linear)
     np.testing.assert_array_equal(y.buffer.numpy(), np.arange(N) + np.float32(105.5))
     assert lowering == {threading.current_thread()}
-    assert all(name.startswith("tinygrad-compile") for name in names)
+    # The thread that lowers compiles too, once nothing is left to lower.
+    assert any(name.startswith("tinygrad-compile") for name in names)
+    assert all(name.startswith("tinygrad-compile") for name in names - {threading.current_thread().name})
     assert not any(t.name.startswith("tinygrad-compile") for t in threading.enumerate())
 
 
