@@ -568,6 +568,17 @@ def test_long_sums_are_as_accurate_as_numpy() -> None:
         assert error <= 3 * max(np.abs(a @ b - exact).max(), np.spacing(np.float32(exact.max()))), (m, k, n)
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 8, 16, 32])
+@pytest.mark.parametrize("terms", [160, 320, 480, 500, 512])
+def test_sums_of_some_hundred_terms_have_several_parts(columns: int, terms: int) -> None:
+    # Of numbers of one sign: a single chain of additions would be off by about six times as much as numpy.
+    rng = np.random.default_rng(terms + columns)
+    a, b = rng.random((641, terms), dtype=np.float32), rng.random((terms, columns), dtype=np.float32)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    ours, theirs = (np.sqrt(np.mean((x - exact) ** 2)) for x in ((Tensor(a) @ Tensor(b)).numpy(), a @ b))
+    assert ours <= 3 * max(theirs, np.spacing(np.float32(terms / 4)) / 4)
+
+
 @pytest.mark.usefixtures("small_blocks")
 def test_results_do_not_depend_on_threads() -> None:
     rng = np.random.default_rng(2)

@@ -17,15 +17,23 @@ from dataclasses import dataclass
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Access, Kernel
 from tinygrad.codegen.opt.blocking import optimize_blocked
-from tinygrad.codegen.opt.loops import LOOPS, block_long_sums, position, use_threads, vectorize_output, vectorize_reduce
+from tinygrad.codegen.opt.loops import (
+    LOOPS,
+    MAX_CHAIN,
+    block_long_sums,
+    position,
+    use_threads,
+    vectorize_output,
+    vectorize_reduce,
+)
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.opt.strips import optimize_strips
 from tinygrad.codegen.opt.tile_blocks import optimize_tiled
-from tinygrad.uop import Ops
+from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
 FMA_LATENCY = 4  # cycles until a result can be added to again; two pipes make 8 chains the least
-CHAIN = 64  # iterations of one float sum, each up to 8 unrolled terms, before blocks are summed on their own
+CHAIN = 64  # iterations of one float sum at most, before blocks are summed on their own
 # Operations of single elements in the time of one: multiply and add are one instruction, and two start per cycle.
 TILE_SHARES = 4
 # Iterations of the parallel loop per thread. One is long and all take the same time, so that joining loops for more of
@@ -272,6 +280,12 @@ def unroll_contracted(schedule: Schedule, sides: Sides, tile: Tile) -> None:
             return
 
 
+def _chain(schedule: Schedule) -> int:
+    """Return the iterations of one float sum, each of which adds as many terms as are unrolled."""
+    terms = math.prod(a.size for a in schedule.axes if a.kind is AxisType.UNROLL and isinstance(a.size, int))
+    return max(1, min(CHAIN, MAX_CHAIN // terms))
+
+
 def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
     """Apply the contraction policy; False if the kernel is not one."""
     renderer = schedule.renderer
@@ -298,7 +312,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         vectorize_output(schedule, tile.lane, tile.lanes, tile.vectors, exact=True)
         unroll_contracted(schedule, sides, tile)
     _order_loops(schedule, sides)
-    block_long_sums(schedule, kernel, CHAIN)
+    block_long_sums(schedule, kernel, _chain(schedule))
     use_threads(schedule, kernel, TILE_SHARES, SHARE_PIECES * max(1, renderer.threads))
     return True
 
