@@ -372,6 +372,7 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
             x: Tensor, number, list or array. Numbers, lists and arrays take this dtype.
 
         Raises:
+            TypeError: ``x`` is None.
             ShapeError: ``x`` does not broadcast.
             RuntimeError: Dtype, device, or the axis along which several devices split the value differ.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype
-from tinygrad.errors import DeviceError, DTypeError, error_text
+from tinygrad.errors import ArgumentError, DeviceError, DTypeError, error_text
 from tinygrad.families import shares_elements
 from tinygrad.live import buffer_under, is_view_node, writes_through
 from tinygrad.repointing import new_storage, write_view
@@ -46,6 +46,8 @@ def written_value(tensor: Tensor, x: Any, op: str) -> Tensor:
     """Return ``x`` as a tensor with the shape, dtype and placement of ``tensor`` (on any device for files)."""
     from tinygrad.tensor import Tensor
 
+    if x is None:  # of which the constructor makes a 0
+        raise ArgumentError(error_text(op, "x is None", {"self": tensor}, "x is a Tensor, number, list or array"))
     own, on_disk = strong_dtype(tensor.dtype), str(tensor.device).startswith("DISK")
     if not isinstance(x, (Tensor, UOp)):
         x = Tensor(x, dtype=own, device=None if on_disk else tensor.device)

@@ -250,6 +250,9 @@ WRITES: list[Case] = [
     (lambda: f32(2, 3).assign(I), RuntimeError, ["assign", "assign dtype mismatch", "float", "int", ".cast("]),
     (lambda: f32(2, 3).assign(P), RuntimeError, ["assign", "assign device mismatch", "CPU", "PYTHON", ".to("]),
     (lambda: f32(2, 3).assign("a"), RuntimeError, ["assign", "'a'"]),
+    (lambda: f32(2, 3).assign(None), TypeError, ["assign", "x is None", "Tensor, number, list or array"]),
+    (lambda: f32(2, 3).realize().assign(None), TypeError, ["assign", "x is None"]),
+    (lambda: f32(2, 3)[0].assign(None), TypeError, ["assign", "x is None"]),
     (lambda: f32(2, 3).replace(f32(3)), AssertionError, ["replace", "(2, 3)", "(3,)"]),
     (lambda: f32(2, 3).realize().__setitem__(0, f32(4)), ValueError, ["setitem", "(4,)", "(3,)"]),
     (
