@@ -85,3 +85,75 @@ def test_labels_inside_of_a_captured_function() -> None:
 def test_weights_must_be_one_per_class() -> None:
     with pytest.raises(ValueError, match=r"cross_entropy: weights have shape \(4,\), there are 5 classes"):
         Tensor(LOGITS).cross_entropy(Tensor(LABELS), weight=Tensor(WEIGHT[:4]))
+
+
+# ---- several labels for each example ---------------------------------------------------------------------------------
+
+SCORES = RNG.normal(size=(6, 2, 5)).astype(np.float32)
+LOG_PROBS = np.log(np.exp(SCORES) / np.exp(SCORES).sum(-1, keepdims=True))
+
+
+def ctc(ids: Any, input_lengths: Any = (6, 4), target_lengths: Any = (3, 1), reduction: str = "none") -> Tensor:
+    found: Tensor = Tensor(LOG_PROBS).ctc_loss(ids, input_lengths, target_lengths, reduction=reduction)
+    return found
+
+
+def pending(values: Any) -> Tensor:
+    """Return a tensor that is not computed yet."""
+    return Tensor(np.array(values) - 1).realize() + 1
+
+
+@pytest.mark.parametrize("wrong", [5, 99, -2])
+def test_a_label_of_multilabel_margin_loss_that_is_no_class(wrong: int) -> None:
+    scores, ids = Tensor(LOGITS[:2]), [[1, 3, -1, 0, 0], [2, wrong, -1, 0, 0]]
+    for labels in (Tensor(ids), Tensor(np.array(ids))):
+        with pytest.raises(ValueError, match=f"multilabel_margin_loss: label {wrong} is no class of 5"):
+            scores.multilabel_margin_loss(labels)
+    found = scores.multilabel_margin_loss(pending(ids), reduction="none").numpy()
+    assert np.isnan(found).tolist() == [False, True]
+    with Context(CHECK_BOUNDS=1), pytest.raises(IndexError, match=f"multilabel_margin_loss: index {wrong}"):
+        scores.multilabel_margin_loss(pending(ids))
+    right = torch.tensor([[1, 3, -1, 0, 0]])
+    expected = F.multilabel_margin_loss(torch.tensor(LOGITS[:1]), right).item()
+    assert found[0] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [5, 99, -2])
+def test_a_label_of_ctc_loss_that_is_no_class(wrong: int) -> None:
+    for ids in ([[1, 2, 3], [wrong, 0, 0]], [1, 2, 3, wrong]):
+        for labels in (Tensor(ids), Tensor(np.array(ids))):
+            with pytest.raises(ValueError, match=f"ctc_loss: label {wrong} is no class of 5"):
+                ctc(labels)
+        assert np.isnan(ctc(pending(ids)).numpy()).tolist() == [False, True]
+    with Context(CHECK_BOUNDS=1), pytest.raises(IndexError, match=f"ctc_loss: index {wrong}"):
+        ctc(pending([[1, 2, 3], [wrong, 0, 0]]))
+
+
+def test_what_stands_behind_the_labels_of_ctc_loss_is_not_looked_at() -> None:
+    found = ctc(Tensor([[1, 2, 3], [4, -1, 99]])).numpy()
+    expected = F.ctc_loss(torch.tensor(LOG_PROBS), torch.tensor([1, 2, 3, 4]), (6, 4), (3, 1), reduction="none")
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "name"),
+    [({"input_lengths": (6, 7)}, "input_lengths=7"), ({"input_lengths": (6, -1)}, "input_lengths=-1"),
+     ({"target_lengths": (3, 4)}, "target_lengths=4"), ({"target_lengths": (3, -1)}, "target_lengths=-1")],
+    ids=str,
+)  # fmt: skip
+def test_lengths_of_ctc_loss_that_do_not_fit(lengths: dict[str, Any], name: str) -> None:
+    labels = Tensor([[1, 2, 3], [4, 0, 0]])
+    in_memory = {key: Tensor(list(value)) for key, value in lengths.items()}
+    for given in (lengths, in_memory):
+        with pytest.raises(ValueError, match=f"ctc_loss: {name}"):
+            ctc(labels, **given)
+    found = ctc(labels, **{key: pending(value) for key, value in lengths.items()})
+    assert np.isnan(found.numpy()).tolist() == [False, True]
+    if "target_lengths" in lengths:
+        with pytest.raises(ValueError, match="ctc_loss"):
+            ctc(Tensor([1, 2, 3]), **lengths)
+
+
+def test_targets_of_ctc_loss_have_one_row_for_each_sequence() -> None:
+    with pytest.raises(ValueError, match="ctc_loss: 3 rows of targets"):
+        ctc(Tensor([[1, 2], [3, 4], [1, 2]]))

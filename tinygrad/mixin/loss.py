@@ -18,6 +18,8 @@ from tinygrad.mixin.composite import ContractionError, sizes_differ
 from tinygrad.mixin.reduce import ReduceMixin
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     ReductionStr = Literal["mean", "sum", "none"]
 
 _REDUCTIONS = ("mean", "sum", "none")
@@ -45,18 +47,11 @@ class LossMixin(ReduceMixin):
         if tuple(Y.shape) != tuple(expected):
             raise ContractionError(error_text(name, f"labels have shape {shown(Y.shape)}, expected {expected}",
                                               {"logits": self, "labels": Y}, "one label per example"))  # fmt: skip
-        count = self.shape[axis]
-        known = Y._few_values_in_memory() if hasattr(Y, "_few_values_in_memory") else None
-        for label in known if known is not None and isinstance(count, int) else ():
-            if label != ignore and not 0 <= label < count:
-                raise ShapeError(
-                    error_text(
-                        name,
-                        f"label {label} is no class of {count}",
-                        {"logits": self, "labels": Y},
-                        rule=f"0 <= label < {count}, or ignore_index, which is {ignore}",
-                    )
-                )
+        count, known = self.shape[axis], known_values(Y)
+        if known is not None and isinstance(count, int):
+            labels = [label for label in known if label != ignore]
+            rule = f"0 <= label < {count}, or ignore_index, which is {ignore}"
+            require_classes(name, labels, count, {"logits": self, "labels": Y}, rule)
         self._check_bounds(name, Y if ignore is None else Y.eq(ignore).where(0, Y), 0, count)
 
     def _along(self, axis: int) -> tuple[int, ...]:
@@ -70,7 +65,7 @@ class LossMixin(ReduceMixin):
         picked = Y.unsqueeze(axis).eq(classes).where(self, 0).sum(axis=axis)
         wide = Y.cast(least_upper_dtype(Y.dtype, dtypes.int32))
         # Added, since the backward pass of a ``where`` would read the mask again.
-        found: Self = picked + ((wide >= 0) & (wide < count)).where(0.0, math.nan)
+        found: Self = picked + nan_unless((wide >= 0) & (wide < count))
         return found
 
     def _labelled_loss(
@@ -251,6 +246,24 @@ class LossMixin(ReduceMixin):
         positive, negative = self.logsigmoid(), (-self).logsigmoid()
         weighted = Y * positive if pos_weight is None else pos_weight * Y * positive
         return (-weighted - (1 - Y) * negative)._do_reduction(reduction)
+
+
+def known_values(x: Any) -> list[Any] | None:
+    """Return the values of a tensor if they are few and in memory; None if they are not, and for nodes."""
+    values: list[Any] | None = x._few_values_in_memory() if hasattr(x, "_few_values_in_memory") else None
+    return values
+
+
+def require_classes(name: str, labels: Iterable[int], count: int, operands: dict[str, Any], rule: str) -> None:
+    """Raise a ShapeError unless all labels are classes of ``count``."""
+    for label in labels:
+        if not 0 <= label < count:
+            raise ShapeError(error_text(name, f"label {label} is no class of {count}", operands, rule))
+
+
+def nan_unless(holds: Any) -> Any:
+    """Return what makes a loss NaN where a condition on its targets does not hold, once it is added."""
+    return holds.where(0.0, math.nan)
 
 
 def _check_arguments(name: str, reduction: Any, label_smoothing: float = 0.0) -> None:

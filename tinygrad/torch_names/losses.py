@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.mixin.loss import known_values, nan_unless, require_classes
 from tinygrad.torch_names.checks import require_number, require_same_shape
 from tinygrad.torch_names.layers import LayerNames
 from tinygrad.uop.infer import broadcast_shape
@@ -144,13 +146,20 @@ class LossNames(LayerNames):
     def multilabel_margin_loss(self, target: Self, reduction: Any = "mean") -> Self:
         """``(1 - t of a label + t of no label).clamp_min(0)``, all pairs over the classes; ids up to the first -1."""
         require_same_shape("multilabel_margin_loss", input=self, target=target)
-        classes = self.shape[-1]
+        classes, known = self.shape[-1], known_values(target)
+        if known is not None:
+            labels = [label for label in known if label != -1]
+            rule = f"0 <= label < {classes}, or -1, which ends the labels of a row"
+            require_classes("multilabel_margin_loss", labels, classes, {"input": self, "target": target}, rule)
+        self._check_bounds("multilabel_margin_loss", target, -1, classes)
+        wide = target.cast(least_upper_dtype(target.dtype, dtypes.int32))
+        valid = ((wide >= -1) & (wide < classes)).all(-1)
         is_label = target.lt(0).cumsum(-1).eq(0)
         ids = is_label.where(target, 0)
         has_label = (is_label.unsqueeze(-1) & ids.unsqueeze(-1).eq(type(self).arange(classes))).any(-2)
         pairs = (1 - self.gather(-1, ids).unsqueeze(-1) + self.unsqueeze(-2)).clamp_min(0)
         counts = is_label.unsqueeze(-1) & has_label.logical_not().unsqueeze(-2)
-        loss: Self = counts.where(pairs, 0.0).sum((-2, -1)) / classes
+        loss: Self = counts.where(pairs, 0.0).sum((-2, -1)) / classes + nan_unless(valid)
         return loss._do_reduction(reduction)
 
     # ---- distances ---------------------------------------------------------------------------------------------------
