@@ -440,6 +440,14 @@ OPTIMIZERS: list[Case] = [
 LAYERS: list[Case] = [
     (lambda: nn.Linear(3, 4)(f32(2, 5)), RuntimeError, ["Linear", "5", "3", "cannot dot"]),
     (lambda: nn.Linear("a", 4), TypeError, ["Linear", "in_features", "'a'"]),
+    (lambda: nn.Linear(-1, 4), ValueError, ["Linear", "in_features=-1", "at least 0"]),
+    (lambda: nn.Linear(4, -1), ValueError, ["Linear", "out_features=-1"]),
+    (lambda: nn.Conv2d(-3, 4, 3), ValueError, ["Conv2d", "in_channels=-3"]),
+    *[
+        (lambda f=f, a=a, g=g: f(*a, 3, groups=g), ValueError, [f.__name__, f"groups={g}", "divides both"])
+        for f in (nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d)
+        for a, g in (((2, 2), 0), ((2, 2), -1), ((3, 4), 2), ((4, 3), 2))
+    ],
     (lambda: nn.Linear(3, 4)(None), (TypeError, AttributeError), ["Linear", "x", "None"]),
     (lambda: nn.Linear(3, 4)(P), RuntimeError, ["Linear", "same device"]),
     (lambda: nn.Conv2d(3, 4, 3)(IMAGE), AssertionError, ["Conv2d", "2 channels", "expects 3"]),

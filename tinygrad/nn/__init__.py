@@ -62,6 +62,13 @@ def _uniform(shape: Sequence[int], fan_in: int) -> Tensor:
     return Tensor.uniform(*shape, low=-bound, high=bound)
 
 
+def _check_sizes(**sizes: int) -> None:
+    """Raise a ValueError for a negative size of a layer."""
+    for name, size in sizes.items():
+        if size < 0:
+            raise ValueError(f"{name}={size} is negative; expected a number of features or channels, at least 0")
+
+
 class Linear:
     """Affine map of the last axis: x @ weight.T + bias.
 
@@ -70,6 +77,7 @@ class Linear:
         bias: Shape (out_features,), from the same distribution, or None.
 
     Raises:
+        ValueError: A negative size.
         RuntimeError: On the call, when the last axis of x is not ``in_features`` long.
 
     Example:
@@ -78,6 +86,7 @@ class Linear:
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        _check_sizes(in_features=in_features, out_features=out_features)
         self.weight = _uniform((out_features, in_features), in_features)
         self.bias = _uniform((out_features,), in_features) if bias else None
 
@@ -105,7 +114,8 @@ class Conv2d:
         bias: Shape (out_channels,), from the same distribution, or None.
 
     Raises:
-        ValueError: Another string as padding, or "same" with a stride.
+        ValueError: Another string as padding, or "same" with a stride; a negative number of channels, or one that
+            ``groups`` does not divide.
         AssertionError: On the call, when the channels do not fit.
 
     Example:
@@ -124,6 +134,12 @@ class Conv2d:
         groups: int = 1,
         bias: bool = True,
     ) -> None:
+        _check_sizes(in_channels=in_channels, out_channels=out_channels)
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"groups={groups} with in_channels={in_channels} and out_channels={out_channels}; "
+                "expected groups >= 1 that divides both"
+            )
         self.kernel_size: tuple[int, ...] = make_tuple(kernel_size, 2)
         self.stride, self.dilation, self.groups = stride, dilation, groups
         self.padding = self._same_padding(padding) if isinstance(padding, str) else padding
