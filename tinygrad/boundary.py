@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 import types
 import typing
@@ -157,6 +158,7 @@ def _explain(
     text = str(error).replace(f"{function.__qualname__}()", f"{name}()")
     if _raised_by_user(error):
         return error
+    text = _in_the_callers_terms(text, name, kwargs)
     if "\n  line " in text:  # a check has said all; where it is that of another method, say which one led there
         inner = text.partition(":")[0]
         is_operator = function.__name__ in OPERATORS  # its method, such as "add", is known by that name too
@@ -175,6 +177,14 @@ def _explain(
         summary = summary.removeprefix(f"{name}: ")
     hint = _about_keywords(function, name, kwargs) if isinstance(error, TypeError) else None
     return _with_message(error, error_text(name, f"{summary}\n{more}" if more else summary, rows, hint=hint))
+
+
+def _in_the_callers_terms(text: str, name: str, kwargs: Mapping[str, Any]) -> str:
+    """Return what Python says about a call: of what was called, not of the function that got its keywords."""
+    unknown = re.match(r"[\w.]+(\(\) got an unexpected keyword argument '(\w+)'.*)", text)
+    if unknown and unknown[2] in kwargs:
+        return name + unknown[1]
+    return text.replace("missing 1 required positional argument: 'self'", "got no tensor; it takes at least one")
 
 
 def _about_keywords(function: Callable[..., Any], name: str, kwargs: Mapping[str, Any]) -> str | None:

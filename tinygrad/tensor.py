@@ -24,7 +24,7 @@ from tinygrad.dtype import (
     dtypes,
     to_dtype,
 )
-from tinygrad.errors import error_text
+from tinygrad.errors import ArgumentError, error_text
 from tinygrad.families import Family
 from tinygrad.in_place import add_in_place_forms
 from tinygrad.live import all_tensors, noticed, register, storage_under
@@ -136,6 +136,8 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
             >>> Tensor([1, 2]).alu(Ops.ADD, Tensor([10, 20])).tolist()
             [11, 22]
         """
+        if not isinstance(op, Ops):
+            raise ArgumentError(error_text("alu", f"op is {op!r}", {"self": self}, "op is one of Ops", "Ops.ADD"))
         return _wrap(self.uop.alu(op, *[s.uop for s in src]))
 
     def _mop(self, op: Ops, marg: tuple[Any, ...]) -> Tensor:

@@ -79,6 +79,13 @@ CONSTRUCTION: list[Case] = [
     (lambda: Tensor.linspace(0, 1, -3), ValueError, ["linspace", "-3"]),
     (lambda: Tensor.linspace(0, 1, 3, dtype=dtypes.bool), ValueError, ["linspace", "bool"]),
     (lambda: Tensor.eye(-1), ValueError, ["eye", "-1"]),
+    (lambda: Tensor.zeros(2, foo=1), TypeError, ["zeros: zeros() got an unexpected keyword argument 'foo'"]),
+    (lambda: Tensor.ones(2, foo=1), TypeError, ["ones: ones() got an unexpected keyword argument 'foo'"]),
+    (lambda: M.zeros_like(foo=1), TypeError, ["zeros_like: zeros_like() got an unexpected keyword argument 'foo'"]),
+    (lambda: M.ones_like(foo=1), TypeError, ["ones_like: ones_like() got an unexpected keyword argument 'foo'"]),
+    (lambda: Tensor.stack([]), ValueError, ["stack: the list of tensors is empty", "at least one tensor"]),
+    (lambda: Tensor.stack(), TypeError, ["stack: stack() got no tensor"]),
+    (lambda: Tensor.cat(), TypeError, ["cat: cat() got no tensor"]),
 ]
 MOVEMENT: list[Case] = [
     (lambda: M.reshape(4, 2), ValueError, ["reshape", "(2, 3)", "(4, 2)", "6", "8"]),
@@ -117,6 +124,14 @@ MOVEMENT: list[Case] = [
     (lambda: M.stack(f32(3, 2)), AssertionError, ["stack", "(2, 3)", "(3, 2)"]),
     (lambda: M.meshgrid(indexing="zz"), RuntimeError, ["meshgrid", "zz", "ij"]),
     (lambda: M.repeat(2), ValueError, ["repeat", "1 repeats for 2 dims"]),
+    *[
+        (lambda counts=counts: M.repeat(*counts), ValueError, ["repeat: repeats", str(counts), "negative"])
+        for counts in ((-1, 2), (2, -1), (-1, -1))
+    ],
+    *[
+        (lambda sizes=sizes: M.unflatten(1, sizes), ValueError, ["unflatten: dim 1", str(sizes), "one of which may"])
+        for sizes in ((-1, -1), (-3, -1), (-2, 2), (-3,))
+    ],
     (lambda: M.repeat_interleave(2, 3), IndexError, ["repeat_interleave", "out of range"]),
     (lambda: M.roll((1, 2), 0), RuntimeError, ["roll", "2 shifts for 1 dims"]),
     (lambda: M.diag(), ValueError, ["diag", "2 dims", "diagonal()"]),
@@ -136,6 +151,11 @@ ELEMENTWISE: list[Case] = [
     (lambda: M.div(2, rounding_mode="up"), RuntimeError, ["div", "'up'", "floor"]),
     (lambda: I**-1, RuntimeError, ["pow", "float"]),
     (lambda: M & 1, RuntimeError, ["and", "float"]),
+    (lambda: M.alu("ADD", M), TypeError, ["alu: op is 'ADD'", "Ops"]),
+    (lambda: M.threefry(M), RuntimeError, ["threefry: blocks are", "float", "both are uint64"]),
+    (lambda: M.cast("uint64").threefry(I), RuntimeError, ["threefry", "the key dtypes.int", "both are uint64"]),
+    (lambda: M.newton_schulz(1, ()), ValueError, ["newton_schulz", "params=()", "at least one coefficient"]),
+    (lambda: M.newton_schulz(-1, (1.0,)), ValueError, ["newton_schulz", "steps=-1"]),
     (lambda: ~M, RuntimeError, ["not", "float"]),
     (lambda: M << 1, RuntimeError, ["lshift", "shift operands must be int", "float"]),
     (lambda: I >> 1.5, RuntimeError, ["rshift", "shift operands must be int"]),
@@ -187,6 +207,10 @@ MATMUL: list[Case] = [
     (lambda: f32(3).newton_schulz(1, (1.0,)), AssertionError, ["newton_schulz", "2"]),
 ]
 CONV_AND_POOL: list[Case] = [
+    *[
+        (lambda f=f: IMAGE.interpolate(scale_factor=f), TypeError, ["interpolate: scale_factor is", str(f), "number"])
+        for f in ("a", (2.0, "a"), (None,))
+    ],
     (lambda: IMAGE.conv2d(f32(4, 3, 3, 3)), AssertionError, ["conv2d", "2 channels", "expects 3"]),
     (lambda: IMAGE.conv2d(f32(4, 2, 3)), AssertionError, ["conv2d", "4 dims", "3"]),
     (lambda: IMAGE[0].conv2d(WEIGHT), AssertionError, ["conv2d", "3 dims", ".unsqueeze(0)"]),
@@ -478,7 +502,8 @@ FILES: list[tuple[Callable[[Path], Any], Kinds, list[str]]] = [
     (lambda d: safe_save(None, d / "out"), (TypeError, AttributeError), ["safe_save", "tensors", "None"]),
     (lambda d: safe_save({"a": 3}, d / "out"), (TypeError, AttributeError), ["safe_save", "3"]),
     (lambda d: torch_load(d / "none"), FileNotFoundError, ["none"]),
-    (lambda d: torch_load(d / "junk"), Exception, ["torch_load", "junk"]),
+    (lambda d: torch_load(d / "junk"), Exception, ["torch_load", "junk is no file that torch.save wrote"]),
+    (lambda d: torch_load(d / "short"), Exception, ["torch_load", "short is no file that torch.save wrote"]),
     (lambda d: tar_extract(d / "junk"), Exception, ["tar_extract", "junk"]),
     (lambda d: zip_extract(d / "junk"), Exception, ["zip_extract", "junk"]),
     (lambda d: load_state_dict({"a": f32(2)}, {}, verbose=False), KeyError, ["load_state_dict", "a", "strict=False"]),

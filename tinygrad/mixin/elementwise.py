@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_float
+from tinygrad.errors import DTypeError, error_text
 from tinygrad.mixin.activation import ActivationMixin
 from tinygrad.uop import Ops
 
@@ -110,10 +111,16 @@ class ElementwiseMixin(ActivationMixin):
     def threefry(self, seed: Self) -> Self:
         """Return the Threefry-2x32-20 block of this uint64 (low word first) keyed by ``seed``.
 
+        Raises:
+            RuntimeError: ``self`` or ``seed`` is not uint64.
+
         Example:
             >>> Tensor([0], dtype="uint64").threefry(Tensor([0], dtype="uint64")).tolist()
             [11077253088097075545]
         """
+        if self.dtype is not dtypes.uint64 or seed.dtype is not dtypes.uint64:
+            raise DTypeError(error_text("threefry", f"blocks are {self.dtype}, the key {seed.dtype}",
+                                        {"self": self, "seed": seed}, "both are uint64"))  # fmt: skip
         return self.alu(Ops.THREEFRY, seed)
 
     def usum(self, *uops: Self) -> Self:

@@ -104,6 +104,7 @@ class LinalgMixin(_Base):
 
         Raises:
             ShapeError: Fewer than two dims.
+            ValueError: No coefficients, or a negative number of steps.
 
         Example:
             >>> x = Tensor([[3.0, 0.0], [0.0, 4.0]])
@@ -115,6 +116,9 @@ class LinalgMixin(_Base):
             raise CompositeShapeError(
                 error_text("newton_schulz", f"{self.ndim} dims", {"tensor": self}, "at least 2 dims")
             )
+        if steps < 0 or not len(params):
+            fault = f"steps={steps}, params={tuple(params)}"
+            raise ValueError(error_text("newton_schulz", fault, rule="steps >= 0, and at least one coefficient"))
         x: Any = self
         x = x / (x.square().sum(axis=(-2, -1), keepdim=True).sqrt() + eps)
         rows, columns = x.max_shape[-2:]

@@ -103,7 +103,7 @@ class MovementMixin(ViewMixin):
         """Tile the tensor ``repeats[i]`` times along dim i; more repeats than dims add leading dims.
 
         Raises:
-            ShapeError: Fewer repeats than dims.
+            ShapeError: Fewer repeats than dims, or a negative one.
 
         Example:
             >>> Tensor([[1, 2]]).repeat(2, 2).tolist()
@@ -112,6 +112,8 @@ class MovementMixin(ViewMixin):
         counts = shape_args(repeats, args, "repeat")
         if len(counts) < self.ndim:
             raise self._movement_error("repeat", f"{len(counts)} repeats for {self.ndim} dims", "at least one per dim")
+        if any(type(n) is int and n < 0 for n in counts):
+            raise self._movement_error("repeat", f"repeats {shown(counts)} hold a negative number", "repeats >= 0")
         return self._tiled(counts)
 
     def _tiled(self, counts: tuple[Any, ...]) -> Self:

@@ -194,6 +194,8 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
         """
         first: Any = self  # ``Tensor.stack([a, b])`` gives a list
         parts: list[Self] = [*first, *args] if isinstance(first, (list, tuple)) else [first, *args]
+        if not parts:
+            raise CompositeShapeError(error_text("stack", "the list of tensors is empty", rule="at least one tensor"))
         for part in parts[1:]:
             if part.ndim != parts[0].ndim or any(map(sizes_differ, parts[0].shape, part.shape)):
                 raise CompositeShapeError(

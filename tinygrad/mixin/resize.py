@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes
-from tinygrad.errors import error_text
+from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.index import IndexMixin
 
@@ -93,6 +93,9 @@ class ResizeMixin(IndexMixin):
         """Return the new sizes of the last dims, and the distance of new places in old ones."""
         if factor is not None and size is None:
             factors = tuple(factor) if isinstance(factor, (tuple, list)) else (factor,) * (self.ndim - 2)
+            if not all(isinstance(f, (int, float)) for f in factors):
+                raise ArgumentError(error_text("interpolate", f"scale_factor is {shown(factor)}", {"input": self},
+                                               "a number, or a tuple of numbers"))  # fmt: skip
             old = self.shape[self.ndim - len(factors) :] if len(factors) <= self.ndim else ()
             sizes = tuple(int(n * f) for n, f in zip(old, factors, strict=False))
             ratios = tuple(1 / f if f > 0 else 0.0 for f in factors)

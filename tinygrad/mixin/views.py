@@ -314,13 +314,20 @@ class ViewMixin(Hooks):
     def unflatten(self, dim: int, sizes: Sequence[int]) -> Self:
         """Split one dim into ``sizes``; one of them may be -1.
 
+        Raises:
+            ShapeError: ``sizes`` do not multiply to the size of the dim, or several are negative.
+
         Example:
             >>> Tensor.empty(2, 12).unflatten(1, (3, -1)).shape
             (2, 3, 4)
         """
         dim = self._resolve_dim(dim, op="unflatten")
         inferred = tuple(sizes)
-        if any(type(s) is int and s == -1 for s in inferred):
+        negative = [s for s in inferred if type(s) is int and s < 0]
+        if len(negative) > 1 or any(s != -1 for s in negative):
+            fault = f"dim {dim} cannot be split into {shown(inferred)}"
+            raise ShapeError(error_text("unflatten", fault, {"self": self}, "sizes >= 0, one of which may be -1"))
+        if negative:
             known = prod(s for s in inferred if not (type(s) is int and s == -1))
             inferred = tuple(self.shape[dim] // known if known and type(s) is int and s == -1 else s for s in inferred)
         return self.reshape((*self.shape[:dim], *inferred, *self.shape[dim + 1 :]))

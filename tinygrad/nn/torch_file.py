@@ -133,7 +133,10 @@ def _load_legacy(t: Tensor) -> Any:
     try:
         magic = _load_plain(file, origin)
     except pickle.UnpicklingError as error:
-        raise pickle.UnpicklingError(f"{error}{looks_like(t)}") from error
+        detail = str(error).removeprefix(f"torch_load: {origin}: ")
+        raise pickle.UnpicklingError(
+            f"torch_load: {origin} is no file that torch.save wrote: {detail}{looks_like(t)}"
+        ) from error
     if magic != _LEGACY_MAGIC:
         raise pickle.UnpicklingError(f"torch_load: {origin} is no checkpoint: its magic number is another one")
     protocol = _load_plain(file, origin)
