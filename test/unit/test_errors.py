@@ -208,6 +208,18 @@ MATMUL: list[Case] = [
 ]
 CONV_AND_POOL: list[Case] = [
     *[
+        (lambda k=k, p=p: IMAGE.max_pool2d(k, padding=p), ValueError, ["max_pool2d", f"padding {p}", "half"])
+        for k, p in ((2, 2), (3, 2), ((3, 1), (1, 1)), (1, 1))
+    ],
+    *[
+        (
+            lambda n=n, s=s, d=d: IMAGE.conv_transpose2d(WEIGHT[:2], stride=s, dilation=d, output_padding=n),
+            ValueError,
+            ["conv_transpose2d", f"output_padding {(n, n)}", "smaller than the stride or the dilation"],
+        )
+        for n, s, d in ((1, 1, 1), (2, 2, 1), (2, 1, 2), (2, 2, 2))
+    ],
+    *[
         (lambda f=f: IMAGE.interpolate(scale_factor=f), TypeError, ["interpolate: scale_factor is", str(f), "number"])
         for f in ("a", (2.0, "a"), (None,))
     ],
@@ -250,6 +262,23 @@ CONV_AND_POOL: list[Case] = [
     ),
 ]
 INDEXING: list[Case] = [
+    *[
+        (lambda call=call, size=size: call(size), kind, [op, str(size)])
+        for op, call in (
+            ("masked_select", lambda size: M.masked_select(M > 2, size=size)),
+            ("nonzero", lambda size: M.nonzero(size=size)),
+            ("one_hot", lambda size: I.one_hot(size)),
+        )
+        for size, kind in ((-1, ValueError), (-3, ValueError), (2.5, TypeError), ("a", TypeError))
+    ],
+    *[
+        (
+            lambda offsets=offsets: i32(3).embedding_bag(M, Tensor(offsets)),
+            ValueError,
+            ["embedding_bag", f"offsets are {offsets}", "begin with 0"],
+        )
+        for offsets in ([1, 2], [0, 9], [0, 2, 1], [0, -1])
+    ],
     (lambda: M[0, 0, 0], IndexError, ["getitem", "too many", "3", "2 dims"]),
     (lambda: M[2], IndexError, ["getitem", "2 is out of bounds", "size 2"]),
     (lambda: M[..., 0, ...], IndexError, ["getitem", "single ellipsis"]),
@@ -446,6 +475,11 @@ def _step(make: Callable[[list[Tensor]], Any], training: int = 1) -> None:
 OPTIMIZERS: list[Case] = [
     (lambda: nn.optim.Adam([]), AssertionError, ["Adam", "none"]),
     (lambda: nn.optim.Adam([PARAMETER], lr=-1.0), ValueError, ["Adam", "learning rate", "-1.0"]),
+    *[
+        (lambda f=f, k=k, v=v: f([PARAMETER], **{k: v}), ValueError, [f.__name__, k, str(v)])
+        for f in (nn.optim.Adam, nn.optim.AdamW, nn.optim.LAMB)
+        for k, v in (("b1", 2), ("b1", 1.0), ("b2", -0.1), ("b2", 2), ("eps", -1e-3))
+    ],
     (lambda: nn.optim.Adam([PARAMETER], lr="a"), TypeError, ["Adam", "lr", "'a'"]),
     (lambda: nn.optim.Adam(["a"]), TypeError, ["Adam", "'a'"]),
     (lambda: nn.optim.Adam(None), TypeError, ["Adam", "params", "None"]),
@@ -481,6 +515,10 @@ LAYERS: list[Case] = [
     (lambda: nn.LayerNorm(4)(M), AssertionError, ["LayerNorm", "(4,)", "(2, 3)"]),
     (lambda: nn.Embedding(5, 2)(M), TypeError, ["Embedding", "float"]),
     (lambda: nn.BatchNorm(3)(f32(2, 4, 5)), (ValueError, IndexError), ["BatchNorm", "3", "4"]),
+    *[
+        (lambda x=x: nn.LSTMCell(3, 4)(x), ValueError, ["LSTMCell", f"{x.ndim} dims", "(N, input_size)"])
+        for x in (f32(3), f32(1, 2, 3))
+    ],
     (lambda: nn.LSTMCell(3, 4)(f32(2, 5)), RuntimeError, ["LSTMCell", "5"]),
 ]
 

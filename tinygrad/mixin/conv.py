@@ -298,7 +298,7 @@ class ConvMixin(ReduceMixin):
             stride: Distance between the inputs in the output.
             dilation: Distance between the taps of the kernel.
             padding: Cropped from both sides of the output.
-            output_padding: Added behind the output.
+            output_padding: Added behind the output; less than ``stride`` or ``dilation``.
 
         Returns:
             Shape (N, Cout, *out) with out = (size - 1)*stride - pads + dilation*(kernel - 1) + output_padding + 1.
@@ -316,6 +316,10 @@ class ConvMixin(ReduceMixin):
         op = "conv_transpose2d"
         steps, apart = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
         extra, pads = per_dim(op, "output_padding", output_padding, dims, least=0), pads_of(padding, dims)
+        if any(more >= max(s, d) for more, s, d in zip(extra, steps, apart, strict=True)):
+            fault = f"output_padding {extra} with stride {steps} and dilation {apart}"
+            rule = "output_padding is smaller than the stride or the dilation"
+            raise CompositeShapeError(error_text(op, fault, {"input": self, "weight": weight}, rule))
         x, w, accumulator, result = self._conv_operands(weight, None)
         spec = ConvSpec(groups, steps, apart, pads, accumulator)
         size = tuple(

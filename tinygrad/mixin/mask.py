@@ -7,6 +7,7 @@ Why:  the k-th selected element goes to place k, which is a running count of the
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, strong_dtype
@@ -41,8 +42,7 @@ class MaskMixin(ReduceMixin):
             raise DTypeError(
                 error_text("one_hot", f"class ids are {self.dtype}", {"ids": self}, rule="ids are integers")
             )
-        if num_classes < 0:
-            raise ValueError(f"one_hot: num_classes={num_classes} is negative; give the number of classes")
+        num_classes = _checked_size("one_hot", "num_classes", num_classes)
         hit = self.unsqueeze(-1).eq(type(self).arange(num_classes, dtype=dtypes.int32))
         return hit.where(1, 0)
 
@@ -77,6 +77,7 @@ class MaskMixin(ReduceMixin):
 
         Raises:
             RuntimeError: ``mask`` is not bool.
+            ValueError: ``size`` is negative.
 
         Example:
             >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
@@ -92,7 +93,7 @@ class MaskMixin(ReduceMixin):
                 error_text("masked_select", f"mask is {chosen.dtype}", {"mask": chosen}, rule="a mask is bool")
             )
         flat = chosen._broadcast_to(self.shape).flatten()
-        count = flat._count_true("masked_select") if size is None else size
+        count = flat._count_true("masked_select") if size is None else _checked_size("masked_select", "size", size)
         return self.flatten()._compress(flat, count, fill_value)
 
     def nonzero(self, size: int | None = None, fill_value: Any = 0, *, as_tuple: bool = False) -> Any:
@@ -102,6 +103,9 @@ class MaskMixin(ReduceMixin):
             size: Number of rows; None counts, which realizes the tensor.
             fill_value: Fills rows beyond the count.
             as_tuple: Whether to return one tensor of shape (count,) per dim, as an index takes them.
+
+        Raises:
+            ValueError: ``size`` is negative.
 
         Example:
             >>> Tensor([[0, 1], [2, 0]]).nonzero().tolist()
@@ -116,10 +120,22 @@ class MaskMixin(ReduceMixin):
 
     def _nonzero_columns(self, size: int | None = None, fill_value: Any = 0) -> list[Self]:
         mask = (self if self.dtype == dtypes.bool else self.ne(0)).flatten()
-        count = mask._count_true("nonzero") if size is None else size
+        count = mask._count_true("nonzero") if size is None else _checked_size("nonzero", "size", size)
         at = type(self).arange(mask.shape[0], dtype=dtypes.int32)
         columns, step = [], 1
         for n in reversed(self.shape):
             columns.append(((at // step) % max(n, 1))._compress(mask, count, fill_value))
             step *= n
         return columns[::-1]
+
+
+def _checked_size(op: str, name: str, size: Any) -> Any:
+    """Return a size that a caller gave, an int or a symbolic int; raise for others and for negative ones."""
+    if hasattr(size, "size_text"):
+        return size
+    if not hasattr(size, "__index__"):
+        raise ArgumentError(error_text(op, f"{name} is {shown(size)}", rule=f"{name} is an int, at least 0"))
+    count = operator.index(size)
+    if count < 0:
+        raise ValueError(error_text(op, f"{name}={count} is negative", rule=f"{name} >= 0"))
+    return count

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes
-from tinygrad.errors import ShapeError, error_text
+from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import ceildiv, make_tuple, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.conv import Pair, pads_of, per_dim
@@ -163,15 +163,19 @@ class PoolMixin(ResizeMixin):
             return_indices: Whether to return (values, indices) with int32 indices into the flattened spatial dims.
 
         Raises:
-            ShapeError: The kernel is larger than the padded input, or lengths do not fit.
+            ShapeError: The kernel is larger than the padded input, the padding more than half of the kernel, or lengths
+                do not fit.
 
         Example:
             >>> Tensor.arange(4).reshape(1, 1, 2, 2).max_pool2d().tolist()
             [[[[3]]]]
         """
-        kernel, steps, apart, _, grown = self._pool_setup(
+        kernel, steps, apart, pads, grown = self._pool_setup(
             "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode
         )
+        if any(max(pair) > k // 2 for pair, k in zip(pads, kernel, strict=True)):
+            fault = f"padding {shown(padding)} is more than half of the kernel {kernel}"
+            raise CompositeShapeError(error_text("max_pool2d", fault, {"input": self}, "padding <= kernel_size // 2"))
         axes = tuple(range(-len(kernel), 0))
         windows = self._pool_windows(kernel, steps, apart, grown, self.dtype.min)
         values = windows.max(axis=axes)

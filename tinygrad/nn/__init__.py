@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes
+from tinygrad.errors import error_text
 from tinygrad.helpers import make_tuple, prod
 from tinygrad.mixin.conv import named_padding
 from tinygrad.name_hints import MissingNameError
@@ -29,6 +30,7 @@ from tinygrad.nn.normalization import (
     InstanceNorm,
     LayerNorm,
     LayerNorm2d,
+    LayerShapeError,
     RMSNorm,
 )
 from tinygrad.tensor import Tensor
@@ -323,7 +325,12 @@ class LSTMCell:
 
         Returns:
             The new (hidden, cell).
+
+        Raises:
+            ValueError: ``x`` is not two-dimensional.
         """
+        if x.ndim != 2:
+            raise LayerShapeError(error_text("LSTMCell", f"{x.ndim} dims", {"x": x}, "x has the shape (N, input_size)"))
         if hc is None:
             zeros = Tensor.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device)
             hc = (zeros, zeros)

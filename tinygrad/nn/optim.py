@@ -416,7 +416,7 @@ class LAMB(Optimizer):
         b2_t: b2**t, shape (1,).
 
     Raises:
-        ValueError: A negative weight decay.
+        ValueError: A negative weight decay or ``eps``, or ``b1`` or ``b2`` outside [0, 1).
 
     Example:
         >>> p = Tensor([1.0, 2.0, -3.0])
@@ -445,6 +445,11 @@ class LAMB(Optimizer):
         super().__init__(params, lr, device, fused)
         if weight_decay < 0:
             raise ValueError(f"weight_decay must not be negative, got {weight_decay}")
+        if eps < 0:
+            raise ValueError(f"eps must not be negative, got {eps}")
+        for name, decay in (("b1", b1), ("b2", b2)):
+            if not 0 <= decay < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {decay}")
         self.b1, self.b2, self.eps, self.wd, self.adam = b1, b2, eps, weight_decay, adam
         # The powers are tensors and not numbers: a replayed graph has to advance them.
         self.b1_t, self.b2_t = (

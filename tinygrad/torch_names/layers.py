@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tinygrad.dtype import dtypes
-from tinygrad.errors import shown
+from tinygrad.errors import error_text, shown
 from tinygrad.helpers import make_tuple, prod
+from tinygrad.mixin.loss import known_values
 from tinygrad.torch_names.checks import (
     require_int,
     require_last_dims,
@@ -229,6 +230,7 @@ class LayerNames(ImageNames):
         if padding_idx is not None:
             counts = self.ne(_row(weight, padding_idx, "embedding_bag"))
         if offsets is not None:
+            self._check_offsets(offsets)
             # Ids of all bags for each bag: those from its offset to the next one count.
             starts = offsets.shrink_to(offsets.shape[0] - 1) if include_last_offset else offsets
             bag = (starts <= type(self).arange(self.shape[0]).unsqueeze(1)).sum(1) - 1
@@ -239,6 +241,13 @@ class LayerNames(ImageNames):
             return (found > 0).where(mask.where(rows, -math.inf).max(1), 0.0).cast(weight.dtype)
         total = mask.where(rows, 0.0).sum(1)
         return (total if mode == "sum" else total / found.maximum(1)).cast(weight.dtype)
+
+    def _check_offsets(self, offsets: Self) -> None:
+        """Raise unless offsets that are few and in memory begin at 0, do not fall, and end within the ids."""
+        known = known_values(offsets)
+        if known and (known[0] != 0 or known[-1] > self.shape[0] or known != sorted(known)):
+            rule = f"offsets begin with 0, do not fall, and are at most {self.shape[0]}, the number of ids"
+            raise ValueError(error_text("embedding_bag", f"offsets are {shown(known)}", {"ids": self}, rule))
 
     def _affine(self, weight: Self | None, bias: Self | None) -> Self:
         scaled = self if weight is None else self * weight
