@@ -51,7 +51,8 @@ class AlignmentNames(LossNames):
         labels = is_padding.where(0, padded)  # what stands behind the labels of a sequence may be no class
         self._check_bounds("ctc_loss", labels, 0, classes)
         loss = log_probs._alignment_loss(labels, in_lengths, out_lengths, blank)
-        loss = loss + nan_unless(log_probs._are_valid(labels, in_lengths, out_lengths))
+        made_nan: Self = nan_unless(log_probs._are_valid(labels, in_lengths, out_lengths))
+        loss = loss + made_nan
         if zero_infinity:
             loss = loss.isinf().where(0.0, loss)
         if reduction == "mean":
@@ -84,9 +85,10 @@ class AlignmentNames(LossNames):
         """Return for each sequence whether its labels are classes and its lengths within the bounds."""
         steps, _, classes = self.shape
         wide = labels.cast(least_upper_dtype(labels.dtype, dtypes.int32))
-        found: Self = ((wide >= 0) & (wide < classes)).all(1)
-        found = found & (in_lengths >= 0) & (in_lengths <= steps)
-        return found & (out_lengths >= 0) & (out_lengths <= labels.shape[1])
+        are_classes = ((wide >= 0) & (wide < classes)).all(1)
+        steps_fit = (in_lengths >= 0) & (in_lengths <= steps)
+        found: Self = are_classes & steps_fit & (out_lengths >= 0) & (out_lengths <= labels.shape[1])
+        return found
 
     def _padded_labels(self, targets: Self, lengths: Self, batch: int) -> Self:
         """Return label ids as (N, S)."""
