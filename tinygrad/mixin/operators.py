@@ -354,6 +354,8 @@ class OperatorMixin(PythonOperators, CreationMixin):
     def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:  # noqa: A002  as torch
         """Limit the values to [min_, max_]; scalars or tensors. The gradient is 1 inside and on the bounds.
 
+        A limit of NaN gives NaN, without a gradient.
+
         Raises:
             RuntimeError: Neither limit is given.
 
@@ -365,14 +367,21 @@ class OperatorMixin(PythonOperators, CreationMixin):
         if low is None and high is None:
             raise RuntimeError("clamp: at least one of min_ and max_ must be given")
         result = self
-        # Selection, not maximum: NaN stays, and a value on the bound keeps its whole gradient.
         if low is not None:
-            x, bound = result._operands(low, op="clamp")
-            result = (x < bound).where(bound, x)
+            result = result._limited_by(low, is_lower=True)
         if high is not None:
-            x, bound = result._operands(high, op="clamp")
-            result = (bound < x).where(bound, x)
+            result = result._limited_by(high, is_lower=False)
         return result
+
+    def _limited_by(self, limit: Any, is_lower: bool) -> Self:
+        """Return ``limit`` where self is beyond it, self elsewhere; NaN if one is NaN."""
+        x, bound = self._operands(limit, op="clamp")
+        # Selection, not maximum: NaN stays, and a value on the bound keeps its whole gradient.
+        chosen = ((x < bound) if is_lower else (bound < x)).where(bound, x)
+        is_number = isinstance(limit, (int, float)) and not math.isnan(limit)
+        if is_number or not dtypes.is_float(bound.dtype):
+            return chosen
+        return (x.ne(x) | bound.ne(bound)).where(math.nan, chosen)
 
     def clip(self, min_: Any = None, max_: Any = None, **kwargs: Any) -> Self:
         """Alias of ``clamp``.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, least_upper_dtype, strong_dtype, sum_acc_dtype, to_dtype
-from tinygrad.errors import error_text
+from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import prod
 from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.unary import float_function
@@ -145,6 +145,9 @@ class ReduceMixin(ElementwiseMixin):
 
         None means the index into the flattened tensor.
 
+        Raises:
+            ShapeError: There are no elements to choose from.
+
         Example:
             >>> Tensor([[1, 5, 5], [9, 0, 2]]).argmax(axis=1).tolist()
             [1, 0]
@@ -152,6 +155,7 @@ class ReduceMixin(ElementwiseMixin):
             3
         """
         axis = axis if dim is None else dim
+        self._check_choice(axis, "argmax")
         if axis is None:
             flat = self.flatten().argmax(0)
             return flat.reshape((1,) * self.ndim) if keepdim else flat
@@ -172,11 +176,25 @@ class ReduceMixin(ElementwiseMixin):
     def argmin(self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Self:
         """Return the int32 index of the first minimum (of the first NaN, if there is one) along ``axis``.
 
+        Raises:
+            ShapeError: There are no elements to choose from.
+
         Example:
             >>> Tensor([[1, 5, 5], [9, 0, 2]]).argmin(axis=1).tolist()
             [0, 1]
         """
-        return self._mirrored().argmax(axis if dim is None else dim, keepdim)
+        axis = axis if dim is None else dim
+        self._check_choice(axis, "argmin")
+        return self._mirrored().argmax(axis, keepdim)
+
+    def _check_choice(self, axis: int | None, op: str) -> None:
+        """Refuse to choose one of no elements: no index is right."""
+        if axis is not None:
+            axis = self._resolve_dim(axis, op=op)
+        sizes = self.shape if axis is None else self.shape[axis : axis + 1]
+        if any(isinstance(size, int) and size == 0 for size in sizes):
+            where = "the tensor" if axis is None else f"axis {axis}"
+            raise ShapeError(error_text(op, f"{where} has no elements", {"tensor": self}, rule="at least one element"))
 
     # ---- statistics ------------------------------------------------------------------------------------------------
 
