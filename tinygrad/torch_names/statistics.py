@@ -154,11 +154,15 @@ class StatisticsNames(NumberNames):
         place = place.expand([asked.numel() if i == axis else s for i, s in enumerate(x.shape)])
         if interpolation in {"nearest", "lower", "higher"}:
             place = {"nearest": place.round, "lower": place.floor, "higher": place.ceil}[interpolation]()
-        below = place.floor().detach()
-        low, high = (ordered.gather(axis, at.cast("int32")) for at in (below, (below + 1).minimum(count - 1)))
+        below, above = place.floor().detach(), place.ceil().detach()
+        low, high = (ordered.gather(axis, at.cast("int32")) for at in (below, above))
+        is_whole = below.eq(above)
         # The mean of whole places is that of a value with itself.
-        share = (place > below).where(0.5, 0.0).cast(self.dtype) if interpolation == "midpoint" else place - below
-        found = x.isnan().any(axis, keepdim=True).where(float("nan"), low.lerp(high, share))
+        share = is_whole.where(0.0, 0.5).cast(self.dtype) if interpolation == "midpoint" else place - below
+        # A difference from an infinite value, or a share of 0 of one, would be NaN: such values are added in parts.
+        part = is_whole.where(0.5, share)
+        between = (low.isinf() | high.isinf()).where(low * (1 - part) + high * part, low.lerp(high, share))
+        found = x.isnan().any(axis, keepdim=True).where(float("nan"), between)
         found = found.movedim(axis, 0)  # the asked quantiles come first
         if keepdim:
             shape = (1,) * self.ndim
