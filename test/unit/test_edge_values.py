@@ -91,3 +91,44 @@ def test_gradients_of_quantiles_of_infinite_data(how: Any, data: list[float], q:
     x, y = Tensor(data), torch.tensor(data, requires_grad=True)
     y.quantile(q, interpolation=how).backward()
     np.testing.assert_allclose(x.quantile(q, interpolation=how).gradient(x)[0].numpy(), y.grad.numpy(), atol=1e-6)
+
+
+# Both edges, places between, and places beyond that reflection moves onto an edge or between.
+COORDINATES = [-3.0, -1.5, -4 / 3, -1.0, -2 / 3, 0.0, 0.5, 2 / 3, 1.0, 4 / 3, 1.5, 3.0]
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize("size", [3, 5])
+def test_gradient_of_places_on_a_border(mode: Any, padding: Any, align_corners: bool, size: int) -> None:
+    image = np.random.default_rng(size).normal(size=(1, 2, size, size)).astype(np.float32)
+    # Both coordinates lie on bounds, in turn and at once.
+    grid = np.array([[[[x, y] for x in COORDINATES] for y in COORDINATES[::3]]], dtype=np.float32)
+    x, g = Tensor(image), Tensor(grid)
+    a, b = torch.tensor(image, requires_grad=True), torch.tensor(grid, requires_grad=True)
+    sampled = torch.nn.functional.grid_sample(a, b, mode, padding, align_corners)
+    (sampled**2).sum().backward()
+    got = x.grid_sample(g, mode, padding, align_corners)
+    slopes = (got**2).sum().gradient(x, g)
+    np.testing.assert_allclose(got.numpy(), sampled.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip(slopes, (a.grad, b.grad), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("zero_infinity", [False, True])
+@pytest.mark.parametrize(("steps", "labels"), [((0, 0, 3, 1), (0, 2, 2, 1)), ((0, 1, 1, 0), (1, 0, 2, 0))])
+def test_alignments_of_no_steps(zero_infinity: bool, steps: tuple[int, ...], labels: tuple[int, ...]) -> None:
+    scores = np.random.default_rng(2).normal(size=(3, 4, 3)).astype(np.float32)
+    ids = np.array([[1, 2], [1, 2], [1, 1], [2, 1]], dtype=np.int32)
+    x, y = Tensor(scores), torch.tensor(scores, requires_grad=True)
+    got = x.log_softmax(-1).ctc_loss(Tensor(ids), steps, labels, reduction="none", zero_infinity=zero_infinity)
+    wanted = torch.nn.functional.ctc_loss(
+        y.log_softmax(-1), torch.tensor(ids), steps, labels, reduction="none", zero_infinity=zero_infinity
+    )
+    np.testing.assert_allclose(got.numpy(), wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+    if zero_infinity:
+        wanted.sum().backward()
+        x = Tensor(scores)
+        loss = x.log_softmax(-1).ctc_loss(Tensor(ids), steps, labels, reduction="sum", zero_infinity=True)
+        np.testing.assert_allclose(loss.gradient(x)[0].numpy(), y.grad.numpy(), atol=1e-5)

@@ -115,7 +115,9 @@ class AlignmentNames(LossNames):
         # From two states before, past a blank, unless that would merge two equal labels.
         before = states.pad((2, 0), value=blank).shrink_to(batch, size)
         may_skip = states.ne(blank) & states.ne(before) & (place >= 2)
-        alpha = (place < 2).where(scores[0], -math.inf)
+        # Before the first step only the empty sequence has been told.
+        is_running = (in_lengths > 0).unsqueeze(1)
+        alpha = is_running.where((place < 2).where(scores[0], -math.inf), place.eq(0).where(0.0, -math.inf))
         for step in range(1, steps):
             one, two = (alpha.pad((n, 0), value=-math.inf).shrink_to(batch, size) for n in (1, 2))
             ways = alpha.stack(one, may_skip.where(two, -math.inf)).logsumexp(0)

@@ -176,4 +176,6 @@ def _inside(place: Any, n: int, padding_mode: str, align_corners: bool) -> Any:
         turns = (away / span).floor().detach()
         rest = away - turns * span
         place = (turns % 2).eq(0).where(rest, span - rest) + first
-    return place.clamp(0, n - 1)
+    # On the bounds the value has a kink: there, and beyond, the gradient of the place is 0.
+    is_between = (place > 0) & (place < n - 1)
+    return is_between.where(place, place.detach().clamp(0, n - 1))
