@@ -132,3 +132,10 @@ def test_alignments_of_no_steps(zero_infinity: bool, steps: tuple[int, ...], lab
         x = Tensor(scores)
         loss = x.log_softmax(-1).ctc_loss(Tensor(ids), steps, labels, reduction="sum", zero_infinity=True)
         np.testing.assert_allclose(loss.gradient(x)[0].numpy(), y.grad.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, ValueError])
+@pytest.mark.parametrize("bounds", [(1, 5, 0), (5, 1, 0), (0, 0, 0), (1.0, 5.0, 0.0)])
+def test_range_with_a_step_of_zero(error: type[Exception], bounds: tuple[float, float, float]) -> None:
+    with pytest.raises(error, match="arange: step is 0"):
+        Tensor.arange(*bounds)

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, strong_dtype, to_dtype
-from tinygrad.errors import ArgumentError, DTypeError, ShapeError, error_text, shown
+from tinygrad.errors import ArgumentError, DTypeError, ShapeError, ZeroStepError, error_text, shown
 from tinygrad.mixin.dtype import DTypeMixin
 from tinygrad.mixin.hooks import Sint, shape_args, size_arg
 from tinygrad.mixin.movement import MovementMixin
@@ -243,7 +243,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
             requires_grad: Accepted for older programs; sets ``is_param``.
 
         Raises:
-            ZeroDivisionError: ``step`` is 0.
+            ZeroStepError: ``step`` is 0.
             OverflowError: ``dtype`` cannot hold the values.
 
         Example:
@@ -342,7 +342,7 @@ def _check_numbers(op: str, **numbers: Any) -> None:
         if isinstance(value, float) and not math.isfinite(value) and op == "arange":
             raise ShapeError(error_text(op, f"{name} is {value}", numbers, "finite numbers"))
     if op == "arange" and isinstance(numbers["step"], (int, float)) and numbers["step"] == 0:
-        raise ZeroDivisionError(error_text(op, "step is 0", numbers))
+        raise ZeroStepError(error_text(op, "step is 0", numbers))
 
 
 def _split(shape: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
