@@ -116,6 +116,21 @@ def test_gradient_of_places_on_a_border(mode: Any, padding: Any, align_corners: 
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_sampling_at_no_place(mode: Any, padding: Any, value: float) -> None:
+    image = np.arange(1, 10, dtype=np.float32).reshape(1, 1, 3, 3)
+    got = Tensor(image).grid_sample(Tensor([[[[value, 0.0]]]]), mode, padding)
+    if mode == "bicubic" or (mode, padding) == ("bilinear", "zeros"):
+        wanted = NAN
+    elif padding == "zeros":
+        wanted = 0.0
+    else:
+        wanted = 6.0 if (padding, value) == ("border", INF) else 4.0
+    np.testing.assert_array_equal(got.numpy(), [[[[wanted]]]])
+
+
 @pytest.mark.parametrize("zero_infinity", [False, True])
 @pytest.mark.parametrize(("steps", "labels"), [((0, 0, 3, 1), (0, 2, 2, 1)), ((0, 1, 1, 0), (1, 0, 2, 0))])
 def test_alignments_of_no_steps(zero_infinity: bool, steps: tuple[int, ...], labels: tuple[int, ...]) -> None:

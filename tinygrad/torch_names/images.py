@@ -8,6 +8,7 @@ Why:  see ``torch_names``.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -159,7 +160,9 @@ def _taps(place: Any, n: int, mode: str, padding_mode: str, align_corners: bool)
     taps = []
     for at, weight in zip(inside, weights, strict=True):
         is_there = (at >= 0) & (at <= n - 1)
-        taps.append((at.clamp(0, n - 1).cast(dtypes.int32), is_there.where(weight, 0.0)))
+        # A place that is no number has no value, also outside of the image.
+        known = weight.isnan().where(math.nan, is_there.where(weight, 0.0))
+        taps.append((is_there.where(at, 0.0).cast(dtypes.int32), known))
     return taps
 
 
@@ -176,6 +179,6 @@ def _inside(place: Any, n: int, padding_mode: str, align_corners: bool) -> Any:
         turns = (away / span).floor().detach()
         rest = away - turns * span
         place = (turns % 2).eq(0).where(rest, span - rest) + first
-    # On the bounds the value has a kink: there, and beyond, the gradient of the place is 0.
+    # On the bounds the value has a kink: there, and beyond, the gradient of the place is 0. NaN is at the first bound.
     is_between = (place > 0) & (place < n - 1)
-    return is_between.where(place, place.detach().clamp(0, n - 1))
+    return is_between.where(place, (place > 0).where(float(n - 1), 0.0))
