@@ -202,3 +202,41 @@ def test_numbers_of_one_thread_computed_in_another() -> None:
     with ThreadPoolExecutor(2) as pool:
         assert [*pool.map(Tensor.tolist, drawn)] == expected
     assert Tensor.rand(3).tolist() not in expected
+
+
+WIDE_SPANS = [
+    ("int32", -(2**31), 2**31 - 1), ("int32", -(2**31), 2**31), ("int32", -(2**31), 2**30), ("uint32", 5, 2**32),
+    ("int64", -(2**63), 2**63 - 1), ("int64", -(2**63), 2**63), ("int64", -(2**63), 2**62), ("uint64", 5, 2**64),
+    ("int8", -128, 128), ("int16", -(2**15), 2**15), ("uint8", 0, 256),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "low", "high"), WIDE_SPANS)
+def test_randint_is_uniform_over_spans_wider_than_the_positive_half(dtype: str, low: int, high: int) -> None:
+    Tensor.manual_seed(1)
+    numbers = Tensor.randint(4000, low=low, high=high, dtype=dtype).numpy()
+    assert numbers.dtype == dtype
+    parts, _ = np.histogram(numbers.astype(np.float64), bins=4, range=(float(low), float(high)))
+    assert np.abs(parts - 1000).max() < 140  # five standard deviations
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [("int32", 0, 2**40), ("uint8", -5, 5), ("uint8", 0, 257), ("int8", 0, 129), ("uint64", -1, 5)],
+)
+def test_randint_refuses_bounds_beyond_the_dtype(dtype: str, low: int, high: int) -> None:
+    with pytest.raises(ValueError, match=r"randint.*do not fit"):
+        Tensor.randint(3, low=low, high=high, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"),
+    [("float32", 3e38), ("float16", 6e4), ("bfloat16", 3e38), ("float64", 1.5e308), ("fp8e5m2", 49152), ("int32", 2e9)],
+)
+def test_uniform_whose_span_overflows_is_uniform_and_finite(dtype: str, bound: float) -> None:
+    Tensor.manual_seed(1)
+    shares = Tensor.uniform(4000, low=-bound, high=bound, dtype=dtype).cast("float64").numpy() / bound
+    assert np.isfinite(shares).all()
+    parts, _ = np.histogram(shares, bins=2, range=(-1.01, 1.01))
+    assert parts.sum() == 4000
+    assert np.abs(parts - 2000).max() < 600  # fp8 has few numbers

@@ -11,7 +11,7 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any, Self
 
-from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
+from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype, truncate
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import argfix, ceildiv, prod
 from tinygrad.mixin.hooks import size_arg
@@ -57,6 +57,32 @@ def _unit_floats(bits: UOp, dtype: DType) -> UOp:
     return top.bitcast(dtype) - 1
 
 
+def _scaled_words(words: UOp, span: int) -> UOp:
+    """Return random words of shape (3, n) as n uint64 integers in [0, span), for a span of at most 2 ** 64.
+
+    Three words w are a fraction of 96 bits, and the result is floor(w * span / 2 ** 96): the likelihoods of two values
+    differ by a factor of 1 + 2 ** -32 at most. It is found word by word from the lowest, so that 64 bits hold each sum.
+    """
+    high, low = divmod(span, 2**32)
+    made = words.const_like(0, dtypes.uint64).shrink([(0, 1), None])
+    for i in range(3):
+        word = words.shrink([(i, i + 1), None]).cast(dtypes.uint64)
+        carry = ((made & (2**32 - 1)) + word * word.const_like(low)) >> 32
+        made = word * word.const_like(high) + (made >> 32) + carry
+    return made
+
+
+def _one_device(name: str, device: Any) -> str:
+    from tinygrad.device import canonicalize_device
+
+    if isinstance(device, (tuple, list)) and len(device) != 1:
+        raise ValueError(
+            error_text(name, f"devices {device}", rule="one device", hint="make it on one and .shard() it")
+        )
+    where: str = canonicalize_device(device)
+    return where
+
+
 def _checked_shape(name: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
     sizes = argfix(*shape) if shape else ()
     sizes = tuple(size_arg(s, sizes, name) for s in sizes)
@@ -65,6 +91,19 @@ def _checked_shape(name: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
     if prod(sizes) > MOST_NUMBERS:
         raise MemoryError(error_text(name, f"shape {sizes} has {prod(sizes)} numbers", rule=f"at most {MOST_NUMBERS}"))
     return sizes
+
+
+def _is_wide(low: float, high: float, dtype: DType) -> bool:
+    """Return whether the dtype holds the bounds but not their difference."""
+    if dtypes.is_int(dtype):
+        # Floats become integers of 8 and 16 bits by way of int32.
+        return dtype.itemsize >= 4 and high - low > dtype.max + 1 and high - low <= 2 ** (8 * dtype.itemsize)
+    if not dtypes.is_float(dtype):
+        return False
+    held, span = truncate[dtype], float(high) - float(low)
+    if dtype in dtypes.fp8s:
+        return span > held(math.ldexp(1.0, 100))  # saturates to the largest number
+    return math.isfinite(held(low)) and math.isfinite(held(high)) and not math.isfinite(held(span))
 
 
 class RandMixin(OpMixin):
@@ -153,17 +192,11 @@ class RandMixin(OpMixin):
             >>> Tensor.rand(2, 2).shape
             (2, 2)
         """
-        from tinygrad.device import canonicalize_device
-
         sizes = _checked_shape("rand", shape)
         kind = dtypes.default_float if dtype is None else to_dtype(dtype)
         if not dtypes.is_float(kind) or kind in dtypes.weaks:
             raise ValueError(error_text("rand", f"dtype {kind}", rule="a float dtype", hint="randint makes integers"))
-        if isinstance(device, (tuple, list)) and len(device) != 1:
-            raise ValueError(
-                error_text("rand", f"devices {device}", rule="one device", hint="make it on one and .shard() it")
-            )
-        where = canonicalize_device(device)
+        where = _one_device("rand", device)
         count = prod(sizes)
         bits = cls._fresh_bits(ceildiv(count * kind.itemsize, 4), where)._uop
         if kind.itemsize != 4:
@@ -262,7 +295,7 @@ class RandMixin(OpMixin):
 
         Raises:
             TypeError: Bounds or dtype are no integers.
-            ValueError: ``low >= high``.
+            ValueError: ``low >= high``, or the dtype does not hold all of [low, high).
 
         Example:
             >>> Tensor.manual_seed(42)
@@ -274,7 +307,20 @@ class RandMixin(OpMixin):
             raise TypeError(f"randint: bounds must be ints, got low={low!r} and high={high!r}")
         if not dtypes.is_int(kind):
             raise TypeError(f"randint: dtype must be an integer dtype, got {kind}")
+        if low < high and (low < kind.min or high - 1 > kind.max):
+            found = f"values from {low} to {high - 1} do not fit {kind}"
+            rule = f"{kind.min} <= low and high <= {kind.max + 1}"
+            raise ValueError(error_text("randint", found, rule=rule, hint="give a wider dtype="))
         return cls.uniform(*shape, low=low, high=high, dtype=kind, **kwargs)
+
+    @classmethod
+    def _wide_integers(cls, sizes: tuple[int, ...], low: int, span: int, dtype: DType, device: Any) -> Self:
+        """Return integers in [low, low + span), for spans that floats cast to the dtype cannot reach."""
+        count = prod(sizes)
+        words = cls._fresh_bits(3 * count, _one_device("randint", device))._uop.reshape((3, count))
+        steps = _scaled_words(words, span)
+        # Unsigned integers wrap, so that low + step comes out right for a negative low.
+        return cls._wrap_uop((steps + steps.const_like(low % 2**64)).cast(dtype).reshape(sizes))
 
     @classmethod
     def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, **kwargs: Any) -> Self:
@@ -317,10 +363,19 @@ class RandMixin(OpMixin):
         if low >= high:
             raise ValueError(f"uniform: low={low} must be below high={high}")
         kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+        is_wide = _is_wide(low, high, kind)
         # What gets storage is the result, not the numbers in [0, 1) that it is made of.
-        base = cls.rand(*shape, dtype=kind if dtypes.is_float(kind) else None, contiguous=False, **kwargs)
-        spread = base * (high - low)
-        made = (spread.cast(kind) + low if dtypes.is_int(kind) else (spread + low).cast(kind)).cast(kind)
+        if is_wide and dtypes.is_int(kind) and isinstance(low, int) and isinstance(high, int):
+            sizes = _checked_shape("uniform", shape)
+            made = cls._wide_integers(sizes, low, high - low, kind, kwargs.pop("device", None), **kwargs)
+        else:
+            base = cls.rand(*shape, dtype=kind if dtypes.is_float(kind) else None, contiguous=False, **kwargs)
+            if is_wide:
+                made = (base * high + (1 - base) * low).cast(kind)
+            elif dtypes.is_int(kind):
+                made = ((base * (high - low)).cast(kind) + low).cast(kind)
+            else:
+                made = (base * (high - low) + low).cast(kind)
         return (made.contiguous() if contiguous else made)._set_param_flag(requires_grad)
 
     @classmethod
