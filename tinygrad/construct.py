@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.buffer import Buffer
 from tinygrad.device import Device, canonicalize_device
 from tinygrad.dtype import DType, _from_np_dtype, dtypes, storage_fmt_for_dtype, to_storage_scalar
+from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import DeviceError, DTypeError, ShapeError, shown
 from tinygrad.helpers import fully_flatten, get_shape, prod
 from tinygrad.uop.ops import UOp
@@ -48,7 +49,11 @@ def _fromnp(x: np.ndarray[Any, Any]) -> UOp:
 
 
 def pack(values: Sequence[Any], dtype: DType) -> bytes:
-    """Return the storage bytes of Python numbers: integers wrap, floats round to nearest even."""
+    """Return the storage bytes of Python numbers: integers wrap, floats round to nearest even.
+
+    Raises:
+        OverflowError: An integer that is not 0 would wrap to 0, so that nothing of it would be left.
+    """
     fmt = storage_fmt_for_dtype(dtype)
     if fmt is None:
         raise RuntimeError(f"{dtype} cannot be stored; give a concrete dtype")
@@ -59,7 +64,12 @@ def pack(values: Sequence[Any], dtype: DType) -> bytes:
             return struct.pack(layout, *values)
         except (struct.error, OverflowError, TypeError):
             pass  # a value that has to wrap, to round or to change its type: convert one by one
-    return struct.pack(layout, *[to_storage_scalar(v, dtype) for v in values])
+    stored = [to_storage_scalar(v, dtype) for v in values]
+    if dtypes.is_int(dtype):
+        for value, kept in zip(values, stored, strict=True):
+            if kept == 0:
+                require_fit("Tensor", value, dtype)
+    return struct.pack(layout, *stored)
 
 
 def from_python(data: list[Any] | tuple[Any, ...] | bytes, dtype: DType, shape: tuple[int, ...] | None = None) -> UOp:
@@ -155,6 +165,7 @@ def node_of(data: Any, device: Any, dtype: DType | None) -> UOp:
 
     Raises:
         RuntimeError: ``data`` has a type that no tensor can be made of, or a weak dtype is asked for stored data.
+        OverflowError: ``data`` is an int that the dtype does not hold, or a list has one that would wrap to 0.
     """
     if isinstance(data, UOp):
         node = data if dtype is None else data.cast(dtype)
@@ -162,6 +173,7 @@ def node_of(data: Any, device: Any, dtype: DType | None) -> UOp:
             return node
         return node.copy_to_device(canonicalize_device(device))
     if data is None or isinstance(data, (int, float)):
+        require_fit("Tensor", data, dtype)
         return UOp.const(0.0 if data is None else data, dtype)
     if dtype in dtypes.weaks:
         raise RuntimeError(f"Tensor: weak dtype {dtype} cannot be stored; give a concrete dtype")

@@ -158,6 +158,20 @@ def _is_bool(dtype: DType) -> bool:
     return dtype.kind == "bool"
 
 
+def require_fit(op: str, value: Any, dtype: DType | None) -> None:
+    """Refuse a Python int, meant to be held exactly, that an integer dtype cannot hold; anything else passes.
+
+    Raises:
+        OverflowError: The int is outside of the dtype's range.
+    """
+    if not isinstance(value, int) or dtype is None or dtype.kind not in ("int", "uint") or dtype.bitsize > 64:
+        return
+    if not dtype.min <= value <= dtype.max:
+        raise OverflowError(
+            f"{op}: {value} does not fit {dtype} ({dtype.min} to {dtype.max}); give a wider dtype=, or .cast() to wrap"
+        )
+
+
 def _int_literal(smallest: int, largest: int) -> DType:
     """Dtype of Python integers between two values: the weak dtype if the default int holds them, else 64 bits."""
     default = dtypes.default_int

@@ -143,3 +143,53 @@ def test_errors_name_the_call_and_the_line(name: str) -> None:
         assert any("test_odd_arguments.py" in row for row in lines), f"no line of the user in {told}"
         names = CALLED.get(name, (name.strip("_").removeprefix("r"),))
         assert any(n in text.splitlines()[0] for n in names), f"not named in {told}"
+
+
+def _set(t: Tensor, index: Any, value: Any) -> Tensor:
+    t[index] = value
+    return t
+
+
+UNFIT_INTEGERS: list[Callable[[int, str], Tensor]] = [
+    lambda value, dtype: Tensor(value, dtype=dtype),
+    lambda value, dtype: Tensor.full((2,), value, dtype=dtype),
+    lambda value, dtype: Tensor.full((2,), value, dtype=dtype, buffer=False),
+    lambda value, dtype: Tensor([1, 2], dtype=dtype).full_like(value),
+    lambda value, dtype: Tensor.zeros(2).full_like(value, dtype=dtype),
+    lambda value, dtype: Tensor.linspace(0, value, 3, dtype=dtype),
+    lambda value, dtype: Tensor.linspace(float(value), 1, 3, dtype=dtype),
+    lambda value, dtype: _set(Tensor([1, 2], dtype=dtype), 0, value),
+    lambda value, dtype: _set(Tensor([1, 2], dtype=dtype), Tensor([True, False]), value),
+]
+
+
+@pytest.mark.parametrize("make", UNFIT_INTEGERS)
+@pytest.mark.parametrize(("value", "dtype"), [(2**40, "int32"), (300, "uint8"), (-1, "uint8"), (2**64, "int64")])
+def test_an_integer_that_does_not_fit_is_refused(make: Callable[[int, str], Tensor], value: int, dtype: str) -> None:
+    with pytest.raises(OverflowError, match="does not fit"):
+        make(value, dtype)
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(2**40, "int32"), (256, "uint8"), (-(2**16), "int16"), (2**64, "int64")])
+def test_an_integer_in_a_list_wraps_but_never_to_zero(value: int, dtype: str) -> None:
+    with pytest.raises(OverflowError, match="does not fit"):
+        Tensor([1, value], dtype=dtype)
+    assert Tensor([0, value + 1], dtype=dtype).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (None, TypeError),
+        (math.nan, ValueError),
+        ([1.0, math.nan], ValueError),
+        (math.inf, OverflowError),
+        (Tensor(1.5), RuntimeError),
+        (Tensor([1, 2]) * 0.5, RuntimeError),
+    ],
+)
+def test_setitem_refuses_what_integers_cannot_show(value: Any, error: type[Exception]) -> None:
+    t = Tensor([1, 2])
+    with pytest.raises(error, match="setitem"):
+        t[:] = value
+    assert t.tolist() == [1, 2]

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, strong_dtype, to_dtype
+from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import ArgumentError, DTypeError, ShapeError, ZeroStepError, error_text, shown
 from tinygrad.mixin.dtype import DTypeMixin
 from tinygrad.mixin.hooks import Sint, shape_args, size_arg
@@ -104,6 +105,9 @@ class CreationMixin(MovementMixin, DTypeMixin):
             buffer: False gives a constant without device and storage instead.
             requires_grad: Accepted for older programs; sets ``is_param``.
 
+        Raises:
+            OverflowError: The dtype does not hold the int ``fill_value``.
+
         Example:
             >>> Tensor.full((2, 2), 7).tolist()
             [[7, 7], [7, 7]]
@@ -115,6 +119,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
         value = getattr(fill_value, "uop", fill_value)
         if isinstance(value, (tuple, list, str)) or value is None:
             raise ArgumentError(error_text("full", f"fill_value is {shown(value)}", rule="fill_value is a number"))
+        require_fit("full", value, kind)
         fill = UOp.const(value, kind)
         if not buffer:
             return cls._wrap_uop(fill._broadcast_to(sizes))._set_param_flag(requires_grad)
@@ -154,6 +159,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
         Raises:
             RuntimeError: ``device`` is given for a tensor on several devices; or this dtype is weak, none is given, and
                 ``buffer`` asks for storage, which weak dtypes do not have.
+            OverflowError: The dtype does not hold the int ``fill_value``.
 
         Example:
             >>> Tensor([1, 2]).full_like(7).tolist()
@@ -171,6 +177,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
                 error_text("full_like", f"{kind} is a weak dtype, which has no storage", {"tensor": self},
                            hint="give dtype=, or buffer=False for a constant")
             )  # fmt: skip
+        require_fit("full_like", fill_value, kind)
         where = self.device if device is None else device
         if where is None or not buffer:
             return self.const_like(fill_value, kind)._set_param_flag(requires_grad)
@@ -286,6 +293,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
 
         Raises:
             ValueError: ``steps`` is negative, or the dtype is bool.
+            OverflowError: An integer dtype does not hold ``start`` or ``stop``.
 
         Example:
             >>> Tensor.linspace(0, 1, 5).tolist()
@@ -297,6 +305,10 @@ class CreationMixin(MovementMixin, DTypeMixin):
         _check_numbers("linspace", start=start, stop=stop, steps=steps)
         if steps < 0 or kind is dtypes.bool:
             raise ValueError(f"linspace: steps={steps}, dtype={kind}; expected steps >= 0 and a dtype other than bool")
+        for end in (start, stop)[: int(steps)]:
+            if isinstance(end, float) and not math.isfinite(end) and dtypes.is_int(kind):
+                raise OverflowError(f"linspace: {end} does not fit {kind}; expected finite start and stop")
+            require_fit("linspace", int(end) if dtypes.is_int(kind) and isinstance(end, float) else end, kind)
         wide = kind if dtypes.is_float(kind) else dtypes.default_float
         index = UOp.iota(steps)
         step = (stop - start) / (steps - 1) if steps > 1 else 0.0

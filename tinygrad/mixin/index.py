@@ -77,6 +77,9 @@ class IndexMixin(MaskMixin):
 
         Raises:
             RuntimeError: The dtype differs or is weak, or a computation that has not run yet reads this tensor.
+            TypeError: ``v`` is None.
+            OverflowError: ``v`` is an int (or infinite) that the integer dtype does not hold.
+            ValueError: ``v`` is nan, and the dtype an integer one.
             ShapeError: ``v`` does not broadcast; and as for reading.
 
         Example:

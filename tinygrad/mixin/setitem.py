@@ -10,11 +10,13 @@ Why:  a write is refused while a computation that has not run yet reads the stor
 from __future__ import annotations
 
 import gc
+import math
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import DTypeError, ShapeError, error_text, shown
-from tinygrad.helpers import prod
+from tinygrad.helpers import fully_flatten, prod
 from tinygrad.mixin.gather import (
     as_index,
     gather_rows,
@@ -44,6 +46,7 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
                 hint="cast to a concrete dtype first",
             )
         )
+    _check_numbers(x, v)
     if _is_plain_mask(x, indices) and _fills_mask(x, indices, v):
         value = _value(x, v, None)
         _refuse_other_uses(x, v, value, indices)
@@ -80,6 +83,23 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
             write_view(view, value.uop)
 
 
+def _check_numbers(x: Any, v: Any) -> None:
+    """Refuse Python values that x's dtype cannot show, as numpy does."""
+    if v is None:
+        raise TypeError(
+            error_text("setitem", "the value is None", {"tensor": x}, rule="a tensor, number, list or array is written")
+        )
+    require_fit("setitem", v, x.dtype)
+    if not dtypes.is_int(x.dtype):
+        return
+    for number in fully_flatten(v) if isinstance(v, (list, tuple)) else (v,):
+        if isinstance(number, float) and not math.isfinite(number):
+            kind = ValueError if math.isnan(number) else OverflowError
+            raise kind(
+                error_text("setitem", f"{number} is no integer", {"tensor": x}, hint="write to a tensor of floats")
+            )
+
+
 def _is_plain_mask(x: Any, indices: Any) -> bool:
     return hasattr(indices, "_uop") and indices.dtype == dtypes.bool and indices.shape == x.shape[: indices.ndim]
 
@@ -97,7 +117,7 @@ def _value(x: Tensor, v: Any, shape: tuple[Any, ...] | None) -> Tensor:
     value: Tensor = given if hasattr(given, "assign") else x._wrap_uop(given)
     if value.dtype != x.dtype:
         loses = least_upper_dtype(x.dtype, value.dtype) is not x.dtype
-        if loses and value.dtype not in dtypes.weaks and hasattr(v, "_uop"):
+        if loses and hasattr(v, "_uop"):
             raise DTypeError(
                 error_text(
                     "setitem",
