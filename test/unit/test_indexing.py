@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -334,3 +335,45 @@ def test_masks_and_indices_made_of_what_is_written() -> None:
     expected = data.copy()
     write(expected)
     np.testing.assert_array_equal(x.numpy(), expected)
+
+
+SCALAR_MASK_INDICES: list[Callable[[Any], Any]] = [
+    lambda m: m,
+    lambda m: (0, m),
+    lambda m: (slice(None), m),
+    lambda m: (..., m, 1),
+    lambda m: (None, m, slice(1, 2), slice(3)),
+    lambda m: (m, ..., 2),
+    lambda m: (m, [1], m),
+    lambda m: (1, 2, 3, m),
+]
+
+
+@pytest.mark.parametrize("index", SCALAR_MASK_INDICES)
+@pytest.mark.parametrize("mask", [Tensor, np.array, np.bool_])
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("stored", [True, False])
+def test_masks_of_no_dims_as_numpy(index: Callable[[Any], Any], mask: Any, value: bool, stored: bool) -> None:
+    array = np.arange(24).reshape(2, 3, 4)
+    t = Tensor(array).clone().realize() if stored else Tensor(array) + 0
+    theirs, mine = index(np.array(value)), index(mask(value))
+    np.testing.assert_array_equal(t[mine].numpy(), array[theirs], strict=True)
+    for written in (-7, -np.arange(array[theirs].size).reshape(array[theirs].shape)):
+        array[theirs] = written
+        t[mine] = written
+        np.testing.assert_array_equal(t.numpy(), array)
+
+
+@pytest.mark.parametrize("mask", [Tensor, np.array])
+@pytest.mark.parametrize("value", [True, False])
+def test_a_mask_of_no_dims_on_a_number(mask: Any, value: bool) -> None:
+    t = Tensor(3, dtype="int32")
+    assert t[mask(value)].tolist() == [3] * value
+    t[mask(value)] = 5
+    assert t.item() == (5 if value else 3)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_python_bool_as_index_is_told_what_to_write(value: bool) -> None:
+    with pytest.raises(RuntimeError, match=rf"Tensor\({value}\) is a mask"):
+        Tensor([1, 2])[value]

@@ -28,7 +28,7 @@ from tinygrad.mixin.gather import (
 )
 from tinygrad.mixin.mask import MaskMixin
 from tinygrad.mixin.padding import pad_constant
-from tinygrad.mixin.selection import Range, Selection, is_symbolic, select
+from tinygrad.mixin.selection import Range, Selection, is_symbolic, scalar_masks_as_rows, select
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class IndexMixin(MaskMixin):
             >>> Tensor.arange(6).reshape(2, 3)[1, ::-1].tolist()
             [5, 4, 3]
         """
-        return self._select(self._selection(indices))
+        x, items = scalar_masks_as_rows(self, indices)
+        return x._select(x._selection(items))
 
     def __setitem__(self, indices: Any, v: Any) -> None:
         """Write ``v``, broadcast to the selection, in place; the last write to a place wins.
@@ -141,7 +142,13 @@ class IndexMixin(MaskMixin):
         """Return lists and arrays as index tensors (their ints noted in ``literals``), and everything else checked."""
         if isinstance(item, bool):
             raise RuntimeError(
-                error_text("getitem", "a Python bool is no index", {"tensor": self}, hint="use a bool mask")
+                error_text(
+                    "getitem",
+                    f"the Python bool {item} is no index",
+                    {"tensor": self},
+                    rule="an int, or a mask: a bool tensor, array or list",
+                    hint=f"Tensor({item}) is a mask of 0 dims, int({item}) a position",
+                )
             )
         if isinstance(item, (list, tuple)) or (
             hasattr(item, "tolist") and hasattr(item, "ndim") and not hasattr(item, "_uop")

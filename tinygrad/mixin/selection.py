@@ -66,6 +66,42 @@ def _is_mask(item: Any) -> bool:
     return hasattr(item, "_uop") and item.dtype == dtypes.bool
 
 
+def is_scalar_mask(item: Any) -> bool:
+    """Return whether an index item is a bool tensor or numpy array (or scalar) of no dims."""
+    from tinygrad.dtype import dtypes
+
+    if getattr(item, "ndim", None) != 0 or not hasattr(item, "dtype") or is_symbolic(item):
+        return False
+    return bool(item.dtype == dtypes.bool if hasattr(item, "_uop") else item.dtype == bool)
+
+
+def scalar_masks_as_rows(x: Any, indices: Any) -> tuple[Any, Any]:
+    """Give x a dim of size 1 where a mask of 0 dims stands, and the mask that dim: numpy's reading of such a mask.
+
+    So ``x[Tensor(True)]`` has x as its one row, ``x[Tensor(False)]`` has no row.
+    """
+    items = list(indices) if isinstance(indices, tuple) else [indices]
+    for number, item in enumerate(items):
+        if not is_scalar_mask(item):
+            continue
+        before, behind = items[:number], items[number + 1 :]
+        is_from_end = any(i is Ellipsis for i in before)
+        used = sum(_dims_used(i) for i in (behind if is_from_end else before))
+        at = x.ndim - used if is_from_end else used
+        if not 0 <= at <= x.ndim:
+            break  # too many items: ``select`` says so
+        x = x.reshape((*x.shape[:at], 1, *x.shape[at:]))
+        items[number] = item.reshape(1) if hasattr(item, "_uop") else [0] if item else []
+    return x, tuple(items) if isinstance(indices, tuple) else items[0]
+
+
+def _dims_used(item: Any) -> int:
+    if item is None or item is Ellipsis:
+        return 0
+    is_mask = hasattr(item, "dtype") and (_is_mask(item) or (not hasattr(item, "_uop") and item.dtype == bool))
+    return item.ndim if is_mask else 1
+
+
 def select(x: Any, items: Sequence[Any], nonzero: Callable[[Any], Sequence[Any]]) -> Selection:
     """Resolve index items against the shape of x.
 
@@ -91,10 +127,6 @@ def select(x: Any, items: Sequence[Any], nonzero: Callable[[Any], Sequence[Any]]
             continue
         if _is_mask(item):
             arrays = _mask_arrays(x, item, dim, nonzero)
-            if not arrays:
-                raise IndexError(
-                    error_text("getitem", "a 0-d mask selects nothing in particular; reshape it", {"mask": item})
-                )
             _note_place(found, positions, number)
             dim = _add_arrays(x, found, arrays, dim)
             continue

@@ -26,7 +26,7 @@ from tinygrad.mixin.gather import (
     settled_positions,
     store_at,
 )
-from tinygrad.mixin.selection import Selection
+from tinygrad.mixin.selection import Selection, is_scalar_mask, scalar_masks_as_rows
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
@@ -55,6 +55,13 @@ def write_selection(x: Any, indices: Any, v: Any) -> None:
         return
     from tinygrad.repointing import give_storage, write_view
 
+    if any(map(is_scalar_mask, _items(indices))):
+        _refuse_other_uses(x, v, *_items(indices))
+        if not str(x.device).startswith("DISK"):
+            give_storage(x)
+        rows, items = scalar_masks_as_rows(x, indices)
+        write_selection(rows, items, v)
+        return
     found = x._selection(indices)
     shape = _result_shape(x, found)
     value = _value(x, v, shape)
