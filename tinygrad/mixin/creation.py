@@ -305,13 +305,14 @@ class CreationMixin(MovementMixin, DTypeMixin):
         _check_numbers("linspace", start=start, stop=stop, steps=steps)
         if steps < 0 or kind is dtypes.bool:
             raise ValueError(f"linspace: steps={steps}, dtype={kind}; expected steps >= 0 and a dtype other than bool")
-        for end in (start, stop)[: int(steps)]:
-            if isinstance(end, float) and not math.isfinite(end) and dtypes.is_int(kind):
-                raise OverflowError(f"linspace: {end} does not fit {kind}; expected finite start and stop")
-            require_fit("linspace", int(end) if dtypes.is_int(kind) and isinstance(end, float) else end, kind)
         wide = kind if dtypes.is_float(kind) else dtypes.default_float
         index = UOp.iota(steps)
         step = (stop - start) / (steps - 1) if steps > 1 else 0.0
+        ends: tuple[Any, ...] = (start, stop)[:steps]
+        for end in ends if dtypes.is_int(kind) else ():
+            if isinstance(end, float) and not math.isfinite(end):
+                raise OverflowError(f"linspace: {end} does not fit {kind}; expected finite start and stop")
+            require_fit("linspace", int(end) if isinstance(end, float) else end, kind)
         # Counting from the nearer end makes both ends exact.
         first = index.cast(wide) * UOp.const(step, wide) + UOp.const(start, wide)
         second = UOp.const(stop, wide) - (steps - 1 - index).cast(wide) * UOp.const(step, wide)

@@ -65,7 +65,8 @@ class IndexMixin(MaskMixin):
             [5, 4, 3]
         """
         x, items = scalar_masks_as_rows(self, indices)
-        return x._select(x._selection(items))
+        selected: Self = x._select(x._selection(items))
+        return selected
 
     def __setitem__(self, indices: Any, v: Any) -> None:
         """Write ``v``, broadcast to the selection, in place; the last write to a place wins.

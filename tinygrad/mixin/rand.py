@@ -102,7 +102,8 @@ def _is_wide(low: float, high: float, dtype: DType) -> bool:
         return False
     held, span = truncate[dtype], float(high) - float(low)
     if dtype in dtypes.fp8s:
-        return span > held(math.ldexp(1.0, 100))  # saturates to the largest number
+        largest: float = held(math.ldexp(1.0, 100))  # conversion saturates
+        return span > largest
     return math.isfinite(held(low)) and math.isfinite(held(high)) and not math.isfinite(held(span))
 
 
