@@ -9,6 +9,7 @@ from tinygrad import dtypes
 from tinygrad.codegen import do_to_program
 from tinygrad.device import Device
 from tinygrad.dtype import DType
+from tinygrad.helpers import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -44,3 +45,29 @@ def run(sink: UOp, arrays: dict[int, np.ndarray], device: str = "CPU") -> tuple[
     """Compile without caches and run; returns buffer 0 and the program."""
     program = do_to_program(sink, Device[device].renderer)
     return run_program(program, device, arrays)[0], program
+
+
+def results_by_threads(m: int, n: int, k: int) -> list[bytes]:
+    """Return the bytes of a product of random numbers, computed by one, two and three threads."""
+    rng = np.random.default_rng(2)
+    a, b = rng.random((m, k), dtype=np.float32), rng.random((k, n), dtype=np.float32)
+    results = []
+    for threads in (1, 2, 3):
+        with Context(NUM_CPU_THREADS=threads):
+            arrays = {0: np.zeros(m * n, np.float32), 1: a.ravel(), 2: b.ravel()}
+            results.append(run(matmul(m, n, k), arrays)[0].tobytes())
+    return results
+
+
+def check_masks_and_an_epilogue(m: int, n: int, k: int, inner: int) -> UOp:
+    """Check relu(a @ pad(b) + bias), where the load of b is masked and the bias broadcast; returns the program."""
+    i, j, t = loop(m, 0), loop(n, 1), red(k, 2)
+    product = at(param(1, m * k), i * k + t) * at(param(2, inner * n), t * n + j, t < inner)
+    total = UOp(Ops.REDUCE, dtypes.float32, (product, t), (Ops.ADD, ()))
+    value = (total + at(param(3, n), j)).maximum(0)
+    rng = np.random.default_rng(3)
+    arrays = {s: rng.integers(-3, 4, size).astype(np.float32) for s, size in enumerate((m * n, m * k, inner * n, n))}
+    got, program = run(kernel(store(param(0, m * n), i * n + j, value, i, j)), arrays)
+    left, right = arrays[1].reshape(m, k)[:, :inner], arrays[2].reshape(inner, n)
+    np.testing.assert_array_equal(got.reshape(m, n), np.maximum(left @ right + arrays[3], 0))
+    return program

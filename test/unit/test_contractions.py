@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from test.helpers_ast import at, kernel, loop, param, red, run_program, store
-from test.helpers_contractions import expected, matmul, operands, run
+from test.helpers_contractions import check_masks_and_an_epilogue, expected, matmul, operands, results_by_threads, run
 from tinygrad import Tensor, dtypes
 from tinygrad.codegen import do_to_program
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps, blocking, contraction, tile_blocks
@@ -81,18 +81,7 @@ def test_blocks_on_the_interpreter() -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_the_epilogue_and_masks_of_blocks() -> None:
-    # c = relu(a @ pad(b) + bias) + a's row sum is not part of it: the load of b is masked, the bias broadcast.
-    m, n, k, inner = 26, 50, 35, 30
-    i, j, t = loop(m, 0), loop(n, 1), red(k, 2)
-    inside = t < inner
-    total = UOp(Ops.REDUCE, dtypes.float32, (
-        at(param(1, m * k), i * k + t) * at(param(2, inner * n), t * n + j, inside), t), (Ops.ADD, ()))  # fmt: skip
-    value = (total + at(param(3, n), j)).maximum(0)
-    rng = np.random.default_rng(3)
-    arrays = {s: rng.integers(-3, 4, size).astype(np.float32) for s, size in enumerate((m * n, m * k, inner * n, n))}
-    got, program = run(kernel(store(param(0, m * n), i * n + j, value, i, j)), arrays)
-    left, right = arrays[1].reshape(m, k)[:, :inner], arrays[2].reshape(inner, n)
-    np.testing.assert_array_equal(got.reshape(m, n), np.maximum(left @ right + arrays[3], 0))
+    program = check_masks_and_an_epilogue(26, 50, 35, 30)
     assert any(o.op is OptOps.CACHE for o in program.src[0].arg.applied_opts)
 
 
@@ -581,14 +570,7 @@ def test_sums_of_some_hundred_terms_have_several_parts(columns: int, terms: int)
 
 @pytest.mark.usefixtures("small_blocks")
 def test_results_do_not_depend_on_threads() -> None:
-    rng = np.random.default_rng(2)
-    a, b = rng.random((50, 70), dtype=np.float32), rng.random((70, 90), dtype=np.float32)
-    results = []
-    for threads in (1, 2, 3):
-        with Context(NUM_CPU_THREADS=threads):
-            arrays = {0: np.zeros(50 * 90, np.float32), 1: a.ravel(), 2: b.ravel()}
-            results.append(run(matmul(50, 90, 70), arrays)[0].tobytes())
-    assert results[0] == results[1] == results[2]
+    assert len(set(results_by_threads(50, 90, 70))) == 1
 
 
 @pytest.mark.parametrize(("narrow", "wide"), list(itertools.product([48, 100, 777, 2048], [64, 513, 4096])))

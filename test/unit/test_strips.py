@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from test.helpers_ast import at, kernel, loop, param, red, store
-from test.helpers_contractions import expected, matmul, operands, run
+from test.helpers_contractions import check_masks_and_an_epilogue, expected, matmul, operands, results_by_threads, run
 from tinygrad import Tensor, dtypes
 from tinygrad.codegen.opt import Opt, OptOps, strips
 from tinygrad.codegen.opt.policy import automatic
@@ -14,7 +13,6 @@ from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.device import Device
 from tinygrad.helpers import Context
 from tinygrad.schedule import split
-from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 
@@ -93,18 +91,7 @@ def test_on_the_interpreter() -> None:
 
 @pytest.mark.usefixtures("small_strips")
 def test_epilogue_and_masks() -> None:
-    # relu(a @ pad(b) + bias): the load of the copied operand is masked, the bias broadcast.
-    m, n, k, inner = 26, 50, 36, 30
-    i, j, t = loop(m, 0), loop(n, 1), red(k, 2)
-    product = at(param(1, m * k), i * k + t) * at(param(2, inner * n), t * n + j, t < inner)
-    total = UOp(Ops.REDUCE, dtypes.float32, (product, t), (Ops.ADD, ()))
-    value = (total + at(param(3, n), j)).maximum(0)
-    rng = np.random.default_rng(3)
-    arrays = {s: rng.integers(-3, 4, size).astype(np.float32) for s, size in enumerate((m * n, m * k, inner * n, n))}
-    got, program = run(kernel(store(param(0, m * n), i * n + j, value, i, j)), arrays)
-    left, right = arrays[1].reshape(m, k)[:, :inner], arrays[2].reshape(inner, n)
-    np.testing.assert_array_equal(got.reshape(m, n), np.maximum(left @ right + arrays[3], 0))
-    assert takes_strips(steps_of(program))
+    assert takes_strips(steps_of(check_masks_and_an_epilogue(26, 50, 36, 30)))
 
 
 @pytest.mark.usefixtures("small_strips")
@@ -119,14 +106,7 @@ def test_what_is_read_where_it_lies_has_no_masks_and_is_not_computed() -> None:
 
 @pytest.mark.usefixtures("small_strips")
 def test_results_do_not_depend_on_threads() -> None:
-    rng = np.random.default_rng(2)
-    a, b = rng.random((50, 72), dtype=np.float32), rng.random((72, 90), dtype=np.float32)
-    results = []
-    for threads in (1, 2, 3):
-        with Context(NUM_CPU_THREADS=threads):
-            arrays = {0: np.zeros(50 * 90, np.float32), 1: a.ravel(), 2: b.ravel()}
-            results.append(run(matmul(50, 90, 72), arrays)[0].tobytes())
-    assert results[0] == results[1] == results[2]
+    assert len(set(results_by_threads(50, 90, 72))) == 1
 
 
 @pytest.mark.usefixtures("small_strips")
