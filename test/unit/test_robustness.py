@@ -387,7 +387,9 @@ def test_signals_wait_and_all_handlers_are_back() -> None:
 
     heard: list[int] = []
     before = {n: signal.signal(n, lambda number, _: heard.append(number)) for n in (signal.SIGUSR1, signal.SIGALRM)}
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, *before)}
+    # A shell may have started this process in the background, where Ctrl-C is ignored.
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    handlers = {n: signal.getsignal(n) for n in before}
 
     def work() -> None:
         with DeferredSignals() as signals:
