@@ -21,7 +21,7 @@ import numpy as np
 from bench import machine
 from bench.inputs import Array
 from bench.measure import Measurement, Peak, Row, difference, summary
-from bench.peers import OURS, Peer, choose
+from bench.peers import OURS, PEERS, Peer, choose
 from bench.peers.environments import PeerUnavailableError, python_of
 from bench.peers.process import PeerProcess
 from bench.table import main_table, write_between_marks
@@ -58,7 +58,8 @@ class Bench:
         self.left_out: dict[str, str] = {}
         for peer in (OURS, *peers):
             try:
-                self.processes[peer.name] = PeerProcess(peer, python_of(peer, pythons), threads, scratch)
+                python = python_of(peer, pythons)
+                self.processes[peer.name] = PeerProcess(peer, python, peer.threads or threads, scratch)
             except PeerUnavailableError as failure:
                 self.left_out[peer.name] = str(failure)
 
@@ -142,7 +143,7 @@ def bench(arguments: argparse.Namespace) -> Iterator[Bench]:
 def parser(description: str) -> argparse.ArgumentParser:
     """Return the options that all commands share."""
     made = argparse.ArgumentParser(description=description)
-    made.add_argument("--peers", default="torch,numpy", help="comma list of torch, compile, numpy, jax, tinygrad")
+    made.add_argument("--peers", default="torch,numpy", help=f"comma list of {', '.join(PEERS)}")
     made.add_argument("--rounds", type=int, default=7, help="turns of each peer per workload")
     made.add_argument("--seconds", type=float, default=0.1, help="length of a turn")
     made.add_argument("--threads", type=int, default=2, help="threads and processors of each peer")
@@ -173,7 +174,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit status."""
     options = parser("Measure every workload side by side with other libraries.")
     options.add_argument("--only", default="", help="workloads whose name contains one of these texts, comma list")
-    options.add_argument("--write", action="store_true", help="write the table into bench/README.md too")
+    options.add_argument(
+        "--write", nargs="?", const="table", metavar="NAME", help="write the table between marks of bench/README.md too"
+    )
     arguments = options.parse_args(argv)
     texts = [text for text in arguments.only.split(",") if text]
     chosen = [w for w in WORKLOADS if not texts or any(text in w.name for text in texts)]
@@ -192,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = report(rows, made, machine.highest(peaks), (before, machine.load_average()))
     print(text)
     if arguments.write:
-        write_between_marks(_README, text)
+        write_between_marks(_README, arguments.write, text)
     return int(any(row.ours.failure for row in rows))
 
 

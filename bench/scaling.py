@@ -3,7 +3,8 @@
 In:   ``python -m bench.scaling [--family matmul,stream,network] [--peers torch] ...``
 Out:  a table per family: per size our time, rate, share of the peak and ratio to each peer; then one thread against
       several. Exit status 1 if a result is wrong.
-Why:  one size hides overhead that is constant and algorithms that grow too fast.
+Why:  one size hides overhead that is constant and algorithms that grow too fast. One thread takes turns with several,
+      in a process of its own, so that both meet the same machine.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Sequence
 
 from bench import machine
 from bench.measure import Peak, Row, growth_exponent, share_of_peak
+from bench.peers import ALONE
 from bench.run import Bench, bench, parser
-from bench.table import format_ratio, format_seconds, render, time_cell
+from bench.table import format_ratio, render, time_cell
 from bench.workloads import FAMILIES
 
 
@@ -25,26 +27,24 @@ def _rate(row: Row, unit: str) -> str:
     return f"{amount / row.seconds(row.ours) / 1e9:.1f} {unit}"
 
 
-def family_table(rows: Sequence[Row], single: Sequence[Row], peers: Sequence[str], peak: Peak) -> str:
+def family_table(rows: Sequence[Row], peers: Sequence[str], peak: Peak) -> str:
     """Return the table of one family.
 
     Args:
-        rows: Measured with all threads.
-        single: The same workloads with one thread.
-        peers: Names of the peers.
+        rows: Measured with all threads; ``ALONE`` among the peers with one.
+        peers: Names of the other peers.
         peak: Of all threads.
     """
     header = ["workload", "ours", "rate", "of peak", *(c for p in peers for c in (p, "ratio")), "1 thread", "speed-up"]
     body = []
-    for row, alone in zip(rows, single, strict=True):
+    for row in rows:
         seconds = row.seconds(row.ours)
         share, unit = share_of_peak(row.workload, seconds, peak) if not math.isnan(seconds) else (math.nan, "")
         cells = [row.workload.name, time_cell(row, row.ours)]
         cells += ["-", "-"] if math.isnan(share) else [_rate(row, unit), f"{share:.0%}"]
-        for peer in peers:
+        for peer in (*peers, ALONE.name):
             cells += [time_cell(row, row.peers[peer]), format_ratio(row.ratio(peer))]
-        speed_up = alone.seconds(alone.ours) / seconds
-        body.append([*cells, format_seconds(alone.seconds(alone.ours)), format_ratio(speed_up)])
+        body.append(cells)
     return render(header, body)
 
 
@@ -58,21 +58,11 @@ def growth(rows: Sequence[Row]) -> str:
     return f"Our time grows as work^{exponent:.2f}."
 
 
-def measure_families(names: Sequence[str], arguments: argparse.Namespace, threads: int) -> dict[str, list[Row]]:
-    """Measure families with a number of threads; with one thread only ours."""
-    alone = threads == 1
-    options = argparse.Namespace(**vars(arguments) | {"threads": threads} | ({"peers": ""} if alone else {}))
-    found: dict[str, list[Row]] = {}
-    with bench(options) as made:
-        for name in names:
-            found[name] = _rows(made, name, options)
-    return found
-
-
-def _rows(made: Bench, family: str, options: argparse.Namespace) -> list[Row]:
+def measure_family(made: Bench, family: str, options: argparse.Namespace) -> list[Row]:
+    """Measure every size of a family."""
     rows = []
     for workload in FAMILIES[family]:
-        print(f"{workload.name}, {options.threads} threads", file=sys.stderr, flush=True)
+        print(workload.name, file=sys.stderr, flush=True)
         rows.append(made.row(workload, options))
     return rows
 
@@ -86,18 +76,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = arguments.family.split(",")
     if unknown := [name for name in names if name not in FAMILIES]:
         options.error(f"unknown families {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
+    arguments.peers = f"{arguments.peers},{ALONE.name}"
     before = machine.load_average()
-    with bench(argparse.Namespace(**vars(arguments) | {"peers": ""})) as made:
+    with bench(arguments) as made:
         peak = machine.highest([machine.measure_peak(arguments.threads, made.scratch) for _ in range(2)])
-    several = measure_families(names, arguments, arguments.threads)
-    single = measure_families(names, arguments, 1)
+        measured = {name: measure_family(made, name, arguments) for name in names}
+        peers = [name for name in made.names if name != ALONE.name]
     print(machine.describe(arguments.threads, peak), f"Load average {before:.1f}.")
-    for name in names:
-        peers = list(several[name][0].peers)
-        print(f"\n## {name}\n\n{family_table(several[name], single[name], peers, peak)}\n\n{growth(several[name])}")
-    failures = [line for rows in (*several.values(), *single.values()) for row in rows for line in row.failures]
+    for name, rows in measured.items():
+        print(f"\n## {name}\n\n{family_table(rows, peers, peak)}\n\n{growth(rows)}")
+    failures = [line for rows in measured.values() for row in rows for line in row.failures]
     print(*(f"\n{line}" for line in failures), sep="")
-    return int(any(row.ours.failure for rows in several.values() for row in rows))
+    return int(any(row.ours.failure for rows in measured.values() for row in rows))
 
 
 if __name__ == "__main__":

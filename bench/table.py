@@ -14,8 +14,7 @@ from typing import Final
 
 from bench.measure import Measurement, Peak, Row, share_of_peak
 
-_BEGIN: Final = "<!-- table: begin -->"
-_END: Final = "<!-- table: end -->"
+_MARK: Final = "<!-- {name}: {end} -->"
 
 
 def format_seconds(seconds: float) -> str:
@@ -96,15 +95,21 @@ def main_table(rows: Sequence[Row], peers: Sequence[str], peak: Peak) -> str:
     return render(header, body)
 
 
-def write_between_marks(path: Path, text: str) -> None:
-    """Replace what stands between the marks of the last table in a file.
+def write_between_marks(path: Path, name: str, text: str) -> None:
+    """Replace what stands between the marks of a table in a file.
+
+    Args:
+        path: The file.
+        name: Of the marks.
+        text: The table and what is said about it.
 
     Raises:
         ValueError: The file lacks the marks.
     """
     old = path.read_text(encoding="utf-8")
-    before, begin, rest = old.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+    first, last = (_MARK.format(name=name, end=end) for end in ("begin", "end"))
+    before, begin, rest = old.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"{path} lacks the lines {_BEGIN} and {_END}")
+        raise ValueError(f"{path} lacks the lines {first} and {last}")
     path.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", encoding="utf-8")

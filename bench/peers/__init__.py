@@ -7,7 +7,7 @@ Why:  workloads need not know which libraries there are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 
@@ -22,6 +22,7 @@ class Peer:
         environment: Folder below ``bench/.envs``; peers with the same requirements share it. Empty: this interpreter.
         requirements: What pip installs there.
         opaque: A black box: nothing of what it prints is shown, since that may quote its source.
+        threads: Threads and processors; 0 for as many as everybody.
     """
 
     name: str
@@ -30,9 +31,12 @@ class Peer:
     environment: str = ""
     requirements: tuple[str, ...] = ()
     opaque: bool = True
+    threads: int = 0
 
 
 OURS: Final = Peer("ours", "tinygrad", "tinygrad_jit", opaque=False)
+# This project on one processor: what it is held against shows what the others bring.
+ALONE: Final = replace(OURS, name="alone", threads=1)
 _TORCH: Final = ("torch==2.13.0", "numpy>=1.26")
 PEERS: Final = {
     peer.name: peer
@@ -42,6 +46,7 @@ PEERS: Final = {
         Peer("numpy", "numpy", "numpy_plain", "numpy", ("numpy>=1.26",)),
         Peer("jax", "jax", "jax_jit", "jax", ("jax[cpu]", "numpy>=1.26")),
         Peer("tinygrad", "tinygrad", "tinygrad_jit", "tinygrad", ("tinygrad", "numpy>=1.26")),
+        ALONE,
     )
 }
 

@@ -74,7 +74,7 @@ class Worker:
     def __init__(self, name: str, threads: int) -> None:
         from bench.peers import OURS, PEERS
 
-        self.peer = OURS if name == "ours" else PEERS[name]
+        self.peer = OURS if name == OURS.name else PEERS[name]
         module = importlib.import_module(f"bench.peers.{self.peer.adapter}")
         self.adapter = module.Adapter(threads)
         self._check_origin()
@@ -88,7 +88,7 @@ class Worker:
         """
         if self.peer.library == "tinygrad":
             here = _BENCH.parent / "tinygrad" in Path(self.adapter.lib.__file__).resolve().parents
-            if here != (self.peer.name == "ours"):
+            if here != (not self.peer.environment):
                 raise ImportError(f"{self.peer.name}: import tinygrad found {self.adapter.lib.__file__}")
 
     def about(self) -> dict[str, Any]:

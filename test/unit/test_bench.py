@@ -145,11 +145,11 @@ def test_last_table_is_replaced(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("a\n<!-- table: begin -->\nold\n<!-- table: end -->\nb\n", encoding="utf-8")
     for _ in range(2):
-        table.write_between_marks(page, "new")
+        table.write_between_marks(page, "table", "new")
     assert page.read_text(encoding="utf-8") == "a\n<!-- table: begin -->\n\nnew\n\n<!-- table: end -->\nb\n"
     page.write_text("nothing", encoding="utf-8")
     with pytest.raises(ValueError, match="lacks the lines"):
-        table.write_between_marks(page, "new")
+        table.write_between_marks(page, "table", "new")
 
 
 # ---- workloads and inputs --------------------------------------------------------------------------------------------
