@@ -24,6 +24,8 @@ class Adapter(torch_eager.Adapter):
 
     def prepare(self, function: Callable[..., Any], arguments: list[Any], make: bool) -> Callable[[], Any]:
         """Return the step to measure, without arguments."""
+        # The compiler gives up on a code object after eight specialisations, and all workloads share the one below.
+        torch.compiler.reset()
         if make:
             return torch.compile(function(torch, *arguments))
         compiled = torch.compile(lambda *xs: function(torch, *xs))

@@ -39,7 +39,8 @@ COPY_CYCLES = 1.0  # of copying one element in vectors, from beyond the second c
 TRANSPOSE_CYCLES = 1.2  # of copying one element across the lanes
 LOAD_COST = 0.5  # of a load beside multiply-adds that could do without
 FEW_CHAINS = 0.5  # of a cycle lost per multiply-add where one chain of them is all there is
-UNEVEN = 0.05  # of a thread's work that it may wait for others, if each has one block
+# Pieces that a thread waits for others at the end: about half of one, more where a processor is slowed down meanwhile.
+UNEVEN = 0.6
 
 
 @dataclass(frozen=True)
