@@ -42,6 +42,8 @@ SHARE_PIECES = 8
 STREAMS, STREAM_VECTORS = 4, 2  # rows of matrix x vector at once, and vectors of each
 MANY_ROWS = 64  # with fewer rows of matrix x vector, too little would be left for threads
 LOAD_COST = 0.05  # cycles of a load that multiply-adds hide: it competes with them for what decodes and retires
+PIECE = 4  # copies beside each other that are worth storing as pieces of rows
+TRANSPOSED, STAGED = 0.5, 2.5  # cycles to store one element of lanes that lie apart, as pieces of rows and alone
 UNEVEN_STEP = 0.5  # cycles lost per step, whatever its length: what arrives late, and the loop
 LONGEST_UNROLLED = 8  # iterations of a reduce loop that are copies of its body
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
@@ -125,7 +127,6 @@ def search_tile(kernel: Kernel, sides: Sides, vector_bytes: int, registers: int,
         for lane in sides.ranges[j]:
             lanes = kernel.lanes(lane, vector_bytes)
             load = _load_cost(wide, lane, lanes)
-            stores = sum(0 if a.step(lane) == 1 else lanes * 1.5 for a in kernel.accesses if a.is_store)
             size = kernel.size(lane)
             while lanes > 2 and lanes // 2 >= size:
                 lanes //= 2
@@ -135,11 +136,22 @@ def search_tile(kernel: Kernel, sides: Sides, vector_bytes: int, registers: int,
                     if whole and any(kernel.size(r) % f for r, f in copies):
                         continue
                     scalars = len(narrow) * _shared_loads(kernel, sides.contracted, narrow, copies, vectors, registers)
+                    stores = _store_cost(kernel, lane, lanes, copies)
                     cycles = _cycles(kernel, sides, (lane, lanes, vectors), copies, load, scalars, stores)
                     cycles *= 1 + _far(narrow, copies)
                     if best is None or cycles < best.cycles:
                         best = Tile(lane, lanes, vectors, copies, cycles)
     return best
+
+
+def _store_cost(kernel: Kernel, lane: UOp, lanes: int, copies: tuple[tuple[UOp, int], ...]) -> float:
+    """Return what storing one vector costs beyond a store: lanes that lie apart are stored one by one.
+
+    Where copies lie beside each other, both change places in registers, and pieces of rows are stored.
+    """
+    apart = [a for a in kernel.accesses if a.is_store and a.step(lane) != 1]
+    rows = [a for a in apart if any(a.step(r) == 1 and f >= PIECE for r, f in copies)]
+    return lanes * (TRANSPOSED * len(rows) + STAGED * (len(apart) - len(rows)))
 
 
 def _shared_loads(
