@@ -16,20 +16,14 @@ from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
 from tinygrad.schedule.indexing import flatten_index, steps
 from tinygrad.schedule.kernel import Kernel, Leaf, StoreNest
-from tinygrad.schedule.split import takes_blocks
+from tinygrad.schedule.split import lane_fill, takes_blocks
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import ParamArg, UOp
 from tinygrad.uop.rewrite import substitute
 
-LANES = 16  # floats in the widest vectors; narrower ones divide it
 MIN_WORK = 1 << 18  # multiply-adds below which packing is not worth a kernel
 MIN_REUSE = 16  # multiply-adds per packed element
 GOOD_FILL = 0.9  # share of lanes in use that needs no improvement
-
-
-def lane_fill(size: int) -> float:
-    """Return the share of vector lanes that a loop of this length uses."""
-    return size / (-(-size // LANES) * LANES)
 
 
 def _load_of(u: UOp) -> UOp | None:

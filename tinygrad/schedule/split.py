@@ -18,6 +18,7 @@ MIN_REDUCE = 32768  # shorter reductions stay whole, unless they are contraction
 MIN_PRODUCTS = 1024  # terms of a contraction that are worth writing and reading partial results
 MIN_PARALLEL = 64  # enough results to keep the cores busy
 CACHE_BYTES = 512 * 1024  # operands of one block of terms should fit this
+LANES = 16  # floats in the widest vectors; narrower ones divide it
 LARGE_BYTES = 4 * 1024 * 1024  # operands that do not stay in the caches of one core
 MAX_PARTS = 256
 # From these sizes on the kernel of a matmul copies blocks of its operands: multiply-adds, terms, and rows and columns
@@ -46,6 +47,11 @@ def is_contraction(reduce: UOp) -> bool:
 def takes_blocks(rows: int, columns: int, terms: int) -> bool:
     """Return whether the kernel of a matmul of this size copies blocks of its operands in the order it reads them."""
     return rows * columns * terms >= BLOCK_WORK and terms >= MIN_TERMS and min(rows, columns) >= MIN_SIDE
+
+
+def lane_fill(size: int) -> float:
+    """Return the share of vector lanes that a loop of this length uses."""
+    return size / (-(-size // LANES) * LANES)
 
 
 def widens_late(reduce: UOp, operand: UOp) -> bool:
@@ -109,8 +115,33 @@ def split_reduce(reduce: UOp) -> UOp:
     x = _split_axis(reduce.src[0], axis - reduce.ndim, parts)
     partial = x._rop(op, inner_axes)
     # The partial results are an array of their own: the second reduction reads them from memory.
-    stored = UOp(Ops.CONTIGUOUS, partial.dtype, (partial,))
-    return stored._rop(op, (axis,))._mop(Ops.RESHAPE, reduce.shape)
+    order = _storage_order(x, partial.shape)
+    stored = UOp(Ops.CONTIGUOUS, partial.dtype, (partial._mop(Ops.PERMUTE, order),))
+    partial = stored._mop(Ops.PERMUTE, tuple(order.index(i) for i in range(len(order))))
+    return partial._rop(op, (axis,))._mop(Ops.RESHAPE, reduce.shape)
+
+
+def _storage_order(x: UOp, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the order of axes in which partial results of a sum over ``x`` are stored.
+
+    A contraction computes vectors along an axis that only one factor has. Where the last axis is none that fills them,
+    the best one comes last, or every element of a vector would be stored far from the others.
+    """
+    order = tuple(range(len(shape)))
+    factors = contraction_operands(x)
+    if factors is None:
+        return order
+    fills = [
+        (lane_fill(shape[i]), -prod(mine.shape), i)
+        for mine, other in (factors, factors[::-1])
+        for i in order
+        if shape[i] > 1 and mine.shape[i] > 1 and other.shape[i] == 1
+    ]
+    if not fills:
+        return order
+    ready = next((fill for fill, _, i in fills if i == order[-1]), 0.0)
+    fill, _, best = max(fills)
+    return order if fill <= ready + 0.1 else (*order[:best], *order[best + 1 :], best)
 
 
 def _split_axis(x: UOp, axis: int, parts: int, depth: int = 3) -> UOp:
