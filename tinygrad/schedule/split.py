@@ -115,13 +115,13 @@ def split_reduce(reduce: UOp) -> UOp:
     x = _split_axis(reduce.src[0], axis - reduce.ndim, parts)
     partial = x._rop(op, inner_axes)
     # The partial results are an array of their own: the second reduction reads them from memory.
-    order = _storage_order(x, partial.shape)
+    order = storage_order(x, partial.shape)
     stored = UOp(Ops.CONTIGUOUS, partial.dtype, (partial._mop(Ops.PERMUTE, order),))
     partial = stored._mop(Ops.PERMUTE, tuple(order.index(i) for i in range(len(order))))
     return partial._rop(op, (axis,))._mop(Ops.RESHAPE, reduce.shape)
 
 
-def _storage_order(x: UOp, shape: tuple[int, ...]) -> tuple[int, ...]:
+def storage_order(x: UOp, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the order of axes in which partial results of a sum over ``x`` are stored.
 
     A contraction computes vectors along an axis that only one factor has. Where the last axis is none that fills them,

@@ -1,0 +1,111 @@
+"""Where the vectors of a contraction end up in memory: partial sums, and copies that lie beside each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from test.helpers_ast import at, kernel, loop, param, red, store
+from tinygrad import Tensor
+from tinygrad.codegen.opt.analysis import Kernel
+from tinygrad.codegen.opt.contraction import find_contraction, search_tile
+from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import Target
+from tinygrad.renderer.llvmir import LLVMRenderer
+from tinygrad.schedule import split
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make small contractions sums of parts."""
+    for name, value in {"MIN_REDUCE": 8, "MIN_PRODUCTS": 4, "CACHE_BYTES": 512, "LARGE_BYTES": 64}.items():
+        monkeypatch.setattr(split, name, value)
+
+
+def weight_gradient(x: np.ndarray, grad: np.ndarray, kernel: tuple[int, ...], groups: int) -> np.ndarray:
+    """Return the gradient of a convolution's weights, in float64."""
+    n, channels, *_ = x.shape
+    out = grad.shape[1]
+    found = np.zeros((out, channels // groups, *kernel))
+    for tap in np.ndindex(*kernel):
+        window = x[(slice(None), slice(None), *(slice(t, t + g) for t, g in zip(tap, grad.shape[2:], strict=True)))]
+        left = window.reshape(n, groups, channels // groups, -1)
+        right = grad.reshape(n, groups, out // groups, -1)
+        total = np.einsum("ngcs,ngos->goc", left, right)
+        found[(slice(None), slice(None), *tap)] = total.reshape(out, channels // groups)
+    return found
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("out", [1, 2, 5, 16, 17, 32])
+@pytest.mark.parametrize(
+    ("channels", "size", "taps"),
+    [(1, (6,), (3,)), (3, (5, 7), (3, 3)), (16, (6, 6), (1, 1)), (2, (7, 5), (5, 1)), (2, (3, 4, 3), (2, 2, 2))],
+)
+def test_gradients_of_weights_in_parts(out: int, channels: int, size: tuple[int, ...], taps: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(out)
+    x = rng.integers(-3, 4, (8, channels, *size)).astype(np.float32)
+    grad = rng.integers(-3, 4, (8, out, *(s - t + 1 for s, t in zip(size, taps, strict=True)))).astype(np.float32)
+    w = Tensor(np.zeros((out, channels, *taps), np.float32))
+    (found,) = Tensor(x).conv2d(w).gradient(w, gradient=Tensor(grad))
+    np.testing.assert_array_equal(found.numpy(), weight_gradient(x, grad, taps, 1))
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("groups", [2, 4])
+def test_gradients_of_weights_of_groups_in_parts(groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    x = rng.integers(-3, 4, (8, 8, 6, 5)).astype(np.float32)
+    grad = rng.integers(-3, 4, (8, 64, 4, 3)).astype(np.float32)
+    w = Tensor(np.zeros((64, 8 // groups, 3, 3), np.float32))
+    (found,) = Tensor(x).conv2d(w, groups=groups).gradient(w, gradient=Tensor(grad))
+    np.testing.assert_array_equal(found.numpy(), weight_gradient(x, grad, (3, 3), groups))
+
+
+def product(*shapes: tuple[int, ...]) -> UOp:
+    """Return a product of arrays whose axes of size 1 are repeated."""
+    left, right = (Tensor.empty(*shape).uop for shape in shapes)
+    return left.alu(Ops.MUL, right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "last"),
+    [
+        ((1, 8, 5, 5, 9, 7), (32, 1, 1, 1, 9, 7), 0),  # gradient of 5x5 weights: the output channels
+        ((1, 32, 5, 5, 9, 7), (3, 1, 1, 1, 9, 7), 1),  # few output channels: the input channels
+        ((64, 1, 9, 7), (1, 64, 9, 7), 1),  # a matmul: as it is
+        ((64, 1, 9, 7), (1, 5, 9, 7), 0),  # few columns: along the rows
+        ((4, 5, 9, 7), (4, 5, 9, 7), 1),  # both have every axis: as it is
+    ],
+)
+def test_partial_sums_are_stored_along_vectors(left: tuple[int, ...], right: tuple[int, ...], last: int) -> None:
+    shape = (*(max(a, b) for a, b in zip(left[:-2], right[:-2], strict=True)), 1, 1)
+    order = split.storage_order(product(left, right), shape)
+    assert sorted(order) == list(range(len(shape)))
+    results = [i for i in order if shape[i] > 1]
+    assert results[-1] == last
+
+
+@pytest.mark.parametrize("axes", ["yx", "xy"])
+def test_copies_run_along_rows_where_lanes_lie_apart(axes: str) -> None:
+    """A convolution with lanes along channels: copies along x or y cost the same, but x is stored in pieces of rows."""
+    sizes = {"y": 8, "x": 8}
+    loops = {name: loop(sizes[name], i + 2) for i, name in enumerate(axes)}
+    n, o, y, x = loop(16, 0), loop(64, 1), loops["y"], loops["x"]
+    c, dy, dx = red(32, 4), red(3, 5), red(3, 6)
+    image = at(param(1, 16 * 32 * 100), ((n * 32 + c) * 10 + y + dy) * 10 + x + dx)
+    weight = at(param(2, 32 * 9 * 64), ((c * 3 + dy) * 3 + dx) * 64 + o)
+    total = UOp(Ops.REDUCE, dtypes.float32, (image * weight, c, dy, dx), (Ops.ADD, ()))
+    sink = kernel(store(param(0, 16 * 64 * 64), (n * 64 + o) * 64 + y * 8 + x, total, n, o, y, x))
+    schedule = Schedule(sink, LLVMRenderer(Target.parse("CPU:LLVM:x86_64,sapphirerapids")))
+    facts = Kernel(schedule.sink, schedule.mask, schedule.original)
+    sides = find_contraction(facts)
+    assert sides is not None
+    tile = search_tile(facts, sides, 64, 32)
+    assert tile is not None
+    stored = next(a for a in facts.accesses if a.is_store)
+    assert stored.step(tile.lane) == 64
+    assert [stored.step(r) for r, _ in tile.copies][:1] == [1]
