@@ -12,7 +12,9 @@ import pytest
 
 import tinygrad
 from bench.networks import transformer_gradients, transformer_inputs
-from tinygrad import Context, Tensor, TinyJit, nn, repointing
+from tinygrad import Context, Tensor, TinyJit, middleware, nn, repointing
+from tinygrad.codegen import to_program_cache
+from tinygrad.engine import realize
 from tinygrad.live import all_tensors
 from tinygrad.schedule import ordering
 from tinygrad.uop import rewrite
@@ -147,6 +149,42 @@ def training() -> Callable[[], Any]:
 
 def jitted_training() -> Callable[[], Any]:
     return TinyJit(training())
+
+
+def new_sizes(n: int) -> None:
+    (Tensor.empty(3, 300 + n).softmax() * 2).sum(0).realize()
+
+
+def new_constants(n: int) -> None:
+    (Tensor.empty(7, 19) * (n + 0.125)).exp().sum(1).realize()
+
+
+def new_gradients(n: int) -> None:
+    x = Tensor.empty(5, 40 + n)
+    x.gelu().sum().backward()
+    assert x.grad is not None
+    x.grad.realize()
+
+
+@pytest.mark.parametrize("program", [new_sizes, new_constants, new_gradients])
+def test_a_compiled_kernel_is_kept_without_the_nodes_of_its_program(program: Callable[[int], None]) -> None:
+    with Context(CACHELEVEL=0, SCACHE=0):
+        program(0)
+        gc.collect()
+        nodes, kernels = len(_interned), len(to_program_cache)
+        for n in range(1, 7):
+            program(n)
+        gc.collect()
+    made = len(to_program_cache) - kernels
+    assert made >= 6
+    assert len(_interned) - nodes < 80 * made, "a kernel is some 40 nodes, its program hundreds"
+
+
+def test_launches_of_middleware_that_is_gone_are_let_go() -> None:
+    for _ in range(2 * realize._MOST_TABLES):
+        with middleware.insert("kernel", lambda graph: graph, name="nothing"):
+            realize._table()
+    assert len(realize._tables) <= realize._MOST_TABLES
 
 
 def expressions() -> Callable[[], Any]:

@@ -15,7 +15,7 @@ import tinygrad.codegen.opt.policy as policy_module
 import tinygrad.codegen.opt.search as search_module
 from test.helpers_ast import at, kernel, loop, param, red, run_program, store
 from tinygrad import Tensor, TinyJit, Variable, diskcache, nn
-from tinygrad.codegen import to_program, to_program_cache
+from tinygrad.codegen import do_to_program, to_program, to_program_cache
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.measure import Stopwatch
 from tinygrad.codegen.opt.neighbours import limit_exceeded, move, neighbours, replay, structure
@@ -121,7 +121,7 @@ def test_neighbours_fit_and_are_few(n: int) -> None:
         if schedule.cached or schedule.staged:
             continue
         ast = sink.replace(arg=replace(sink.arg, opts_to_apply=tuple(schedule.applied)))
-        linear = to_program(ast, renderer).src[1].src
+        linear = do_to_program(ast, renderer).src[1].src
         kernels.setdefault(structure(schedule), set()).add(tuple(sorted(str(u.op) for u in linear)))
     assert len(kernels) > 5
     assert all(len(sources) == 1 for sources in kernels.values())

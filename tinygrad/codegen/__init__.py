@@ -2,7 +2,8 @@
 
 In:   a kernel SINK and a renderer.
 Out:  ``PROGRAM(SINK, LINEAR, SOURCE, BINARY; ProgramInfo)``: from this process, from the disk cache, or from the stages
-      of ``pipeline`` and the compiler.
+      of ``pipeline`` and the compiler. Only ``do_to_program`` returns the lowered SINK and its list of nodes in LINEAR;
+      the others return the kernel and an empty LINEAR, wherever the program comes from.
 Why:  a run whose programs are all in the disk cache does not even import the stages.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad.codegen.kernel_record import record_kernel
-from tinygrad.codegen.program_cache import load_program, load_programs, save_program
+from tinygrad.codegen.program_cache import kept_program, load_program, load_programs, save_program
 from tinygrad.dtype import dtypes
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import BEAM, EMULATED_DTYPES, NOOPT, TRANSCENDENTAL
@@ -112,6 +113,7 @@ def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
         if found is None:
             program = _with_binary(lowered, compiler.compile_and_keep(source) if binary is None else binary)
             save_program(ast, program, renderer, switches)
+            program = kept_program(ast, program)
         record_kernel(ast, program, renderer)
         with _lock:
             if len(to_program_cache) >= _MOST_PROGRAMS:

@@ -72,6 +72,10 @@ def _program(ast: UOp, row: Any) -> UOp | None:
             pass
         case _:
             return None
+    return _kept(ast, info, applied, source, binary)
+
+
+def _kept(ast: UOp, info: ProgramInfo, applied: KernelInfo, source: str, binary: bytes) -> UOp:
     src = (
         ast.replace(arg=applied),
         UOp(Ops.LINEAR, dtypes.void),
@@ -79,6 +83,16 @@ def _program(ast: UOp, row: Any) -> UOp | None:
         UOp(Ops.BINARY, dtypes.uint8, (), binary),
     )
     return UOp(Ops.PROGRAM, dtypes.void, src, info)
+
+
+def kept_program(ast: UOp, program: UOp) -> UOp:
+    """Return of a compiled program what a process keeps: the kernel that it was made of, its source and its binary.
+
+    The lowered kernel and its list of nodes are hundreds of objects, which only a compiler needs. A process that
+    meets new kernels for ever would collect millions of them, all of which the garbage collector walks through.
+    """
+    sink, _, source, binary = program.src
+    return _kept(ast, program.arg, sink.arg, source.arg, binary.arg)
 
 
 def save_program(ast: UOp, program: UOp, renderer: Renderer, switches: tuple[Any, ...]) -> None:

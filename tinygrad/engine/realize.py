@@ -42,6 +42,7 @@ _CODE_SWITCHES: Final = tuple(
     )
 )  # fmt: skip
 _MOST_LAUNCHES: Final = 10_000
+_MOST_TABLES: Final = 64  # each inserted middleware has one of its own
 
 LaunchTable = dict[tuple[UOp, str], Launch]
 _tables: dict[Any, LaunchTable] = {}
@@ -57,6 +58,8 @@ def _table() -> LaunchTable:
     key = code_switches()
     table = _tables.get(key)
     if table is None:
+        for old in list(_tables)[: len(_tables) + 1 - _MOST_TABLES]:
+            _tables.pop(old, None)
         table = _tables.setdefault(key, {})
     elif len(table) >= _MOST_LAUNCHES:
         table = _tables[key] = {}  # another thread may be using the old one
