@@ -40,25 +40,28 @@ class ConstFloat(float):
     """
 
     __slots__ = ()
+    # Names of the class: at exit those of the module may be gone before the last node is, whose constant is hashed.
+    _is_nan = staticmethod(math.isnan)
+    _copy_sign = staticmethod(math.copysign)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, float) and math.isnan(self):
-            return math.isnan(other)
-        if isinstance(other, ConstFloat):
-            return float.__eq__(self, other) and math.copysign(1.0, self) == math.copysign(1.0, other)
+        if isinstance(other, float) and self._is_nan(self):
+            return self._is_nan(other)
+        if isinstance(other, type(self)):
+            return float.__eq__(self, other) and self._copy_sign(1.0, self) == self._copy_sign(1.0, other)
         return float.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        if math.isnan(self):
+        if self._is_nan(self):
             return 0x7FF8_0000
         return 0x8000_0001 if self.is_negative_zero() else float.__hash__(self)
 
     def is_negative_zero(self) -> bool:
         """Whether this is -0.0."""
-        return float.__eq__(self, 0.0) and math.copysign(1.0, self) < 0
+        return float.__eq__(self, 0.0) and self._copy_sign(1.0, self) < 0
 
     def __repr__(self) -> str:
         return float.__repr__(self)

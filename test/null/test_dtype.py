@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from tinygrad import constants
 from tinygrad.dtype import (
     DTYPES_DICT,
     INVERSE_DTYPES_DICT,
@@ -255,6 +256,16 @@ class TestPromotion:
 
 
 class TestConstants:
+    @pytest.mark.parametrize("value", [math.nan, 0.0, -0.0, 1.5, math.inf])
+    def test_const_float_needs_no_module(self, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Python empties modules at exit, and looks nodes up that die after that."""
+        same, other, number = ConstFloat(value), ConstFloat(3.0), hash(ConstFloat(value))
+        for name in [name for name in vars(constants) if not name.startswith("__")]:
+            monkeypatch.setattr(constants, name, None)
+        assert hash(same) == number
+        assert {same: 1}[type(same)(value)] == 1
+        assert same != other
+
     def test_const_float(self) -> None:
         assert ConstFloat(math.nan) == ConstFloat(math.nan)
         assert ConstFloat(math.nan) == math.nan
