@@ -124,12 +124,10 @@ def to_char_p_p(options: Sequence[bytes], to_type: type[Any] | None = None) -> A
 def _disassemble(lib: bytes, command: Sequence[str]) -> str:
     import tempfile
 
-    with tempfile.NamedTemporaryFile(suffix=".o", delete=False) as file:
-        file.write(lib)
-    try:
-        return system([*command, file.name])
-    finally:
-        Path(file.name).unlink()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.o"
+        file.write_bytes(lib)
+        return system([*command, str(file)])
 
 
 def cpu_objdump(lib: bytes, objdump_tool: str = "objdump") -> str:
