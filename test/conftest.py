@@ -5,9 +5,12 @@ same process, so that a failure repeats. ``--seed 1`` draws other numbers in all
 seed and fails with another asserts too much.
 """
 
+import gc
 import os
 import random
+import tempfile
 import zlib
+from collections.abc import Iterator
 
 os.environ.setdefault("SPEC", "2")
 
@@ -32,6 +35,42 @@ else:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="draw other random numbers in every test")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what tests, examples of the documentation and processes that they start leave behind in one place.
+
+    The folder goes with those of ``tmp_path``: pytest removes them, after a run that was killed too.
+    """
+    folder = str(tmp_path_factory.mktemp("temporary"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
+def pytest_collection_finish() -> None:
+    _freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen_between_modules() -> None:
+    _freeze()
+
+
+def _freeze() -> None:
+    """Take what is there now out of the garbage collector's sight.
+
+    Twelve thousand collected tests are half a million objects. Each full collection of a test that asks for one, or
+    of a write that is refused, would walk through them and through what the caches hold of the modules before.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # Python collects what is left before it empties the modules; what is frozen would die after that
 
 
 @pytest.fixture(autouse=True)
