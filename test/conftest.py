@@ -8,6 +8,7 @@ seed and fails with another asserts too much.
 import gc
 import os
 import random
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -47,6 +48,9 @@ def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", folder)
+        if sys.dont_write_bytecode:  # else each of hundreds of processes would compile the package for 0.6 s
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+            patch.setenv("PYTHONPYCACHEPREFIX", folder)
         yield
 
 
