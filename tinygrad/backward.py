@@ -15,6 +15,7 @@ from tinygrad.errors import DTypeError, error_text
 from tinygrad.helpers import disable_gc
 from tinygrad.live import live_tensors
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
+from tinygrad.origins import with_origins
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -30,15 +31,13 @@ def fill_gradients(root: Tensor, gradient: Tensor | None) -> None:
             error_text("backward", f"only float Tensors have gradient, this one is {root.dtype}", {"tensor": root})
         )
     root_grad = root_gradient(root, gradient)
-    reached = _undetached(root.uop)
-    wanted = [
-        t
-        for t in live_tensors()
-        if t.uop in reached and dtypes.is_float(t.dtype) and not t.uop.is_virtual and t._wants_grad
-    ]
-    found = compute_gradient(root.uop, root_grad, dict.fromkeys(t.uop for t in wanted))
-    for t in wanted:
-        grad = found[t.uop] if t.uop in found else t.uop.const_like(0)
+    floats = [t for t in live_tensors() if dtypes.is_float(t.dtype) and not t.uop.is_virtual and t._wants_grad]
+    differentiated, *nodes = with_origins(root, *floats)
+    reached = _undetached(differentiated)
+    wanted = [(t, node) for t, node in zip(floats, nodes, strict=True) if node in reached]
+    found = compute_gradient(differentiated, root_grad, dict.fromkeys(node for _, node in wanted))
+    for t, node in wanted:
+        grad = found[node] if node in found else node.const_like(0)
         _add_gradient(t, t._wrap_uop(grad))
 
 

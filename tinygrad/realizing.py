@@ -19,6 +19,7 @@ from tinygrad.helpers import disable_gc
 from tinygrad.interrupted import Progress, check_nothing_is_lost, is_anything_lost
 from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
 from tinygrad.mixin.random_state import random_state
+from tinygrad.origins import is_single_float, remember_origin
 from tinygrad.pending import stale_readers
 from tinygrad.profiling import labelled
 from tinygrad.repointing import apply_map_to_tensors
@@ -45,18 +46,21 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
     from tinygrad.engine.eager import form_of
 
     with labelled(None):  # what the stages make is no longer what the user asked for, node by node
+        numbers = [(t, t.uop) for t in tensors if is_single_float(t)]
+        becomes: Becomes | None = None
         form = form_of(tensors[0].uop) if len(tensors) == 1 and not is_anything_lost() else None
         if form is not None:
             _compute_one(tensors[0], form, update_stats)
-            return
-        if not any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors):
-            _compute(tensors, update_stats)
-            return
-        # Pending writes happen once, though several threads may ask for values behind them.
-        with _writing:
-            pending = [t for t in tensors if t._is_pending()]
-            if pending:
-                _compute(pending, update_stats)
+        elif not any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors):
+            becomes = _compute(tensors, update_stats)[1]
+        else:
+            # Pending writes happen once, though several threads may ask for values behind them.
+            with _writing:
+                pending = [t for t in tensors if t._is_pending()]
+                if pending:
+                    becomes = _compute(pending, update_stats)[1]
+        for tensor, before in numbers:
+            remember_origin(before, tensor.uop, becomes or {})
 
 
 def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> None:

@@ -32,6 +32,7 @@ from tinygrad.live import (
     storage_under,
     unsettled_tensors,
 )
+from tinygrad.origins import forget_readers
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.sharding import placed_buffer
@@ -70,6 +71,7 @@ def show_written(buffer: UOp, written: UOp) -> None:
     """Point every live tensor that shows ``buffer`` at its state after a write."""
     for guard in _guards.get():
         guard(buffer)
+    forget_readers(buffer)
     for tensor in aliases_of(buffer):
         point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
 

@@ -30,6 +30,7 @@ from tinygrad.in_place import add_in_place_forms
 from tinygrad.live import all_tensors, noticed, register, storage_under
 from tinygrad.mixin.hooks import same_shape
 from tinygrad.name_hints import add_hints
+from tinygrad.origins import with_origins
 from tinygrad.own_values import add_own_values
 from tinygrad.placement import PlacementMethods
 from tinygrad.profiling import _METADATA
@@ -396,8 +397,9 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
 
         Tensors with ``requires_grad=False`` are left alone.
 
-        Call it before this tensor is realized: storage does not know how its content was computed. Gradients of
-        intermediate results last until the storage that they depend on is overwritten, as by an optimizer's step.
+        Call it before this tensor is realized or read: storage does not know how its content was computed. A single
+        number may be read before, such as a loss by ``item()``, as long as what it depends on is not overwritten.
+        Gradients of intermediate results last until then too; an optimizer's step overwrites parameters.
 
         Args:
             gradient: Gradient flowing into this tensor, of its shape; 1.0 if it is a scalar and this is None.
@@ -414,6 +416,9 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         """
         fill_gradients(self, gradient)
         return self
+
+    def _differentiated(self, *targets: Tensor) -> list[UOp]:
+        return with_origins(self, *targets)
 
     # ---- memory from outside ---------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ ORDER = [
     ("op names", "uop"),
     ("mixin", "mixin.*"),
     ("uop", "uop.*"),
-    ("frontend storage", "construct live families repointing pending"),
+    ("frontend storage", "construct live origins families repointing pending"),
     ("middleware", "middleware"),
     ("schedule", "schedule.*"),
     ("codegen", "codegen.*"),

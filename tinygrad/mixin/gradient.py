@@ -66,10 +66,13 @@ class GradientMixin(Hooks):
             if not dtypes.is_float(tensor.dtype) or (name != "self" and tensor.dtype in dtypes.weaks):
                 raise DTypeError(error_text("gradient", f"only float Tensors have gradient, {name} is {tensor.dtype}",
                                             {name: tensor}))  # fmt: skip
-        found = compute_gradient(self._uop, root_gradient(self, gradient), [t._uop for t in targets])
-        return [
-            self._wrap_uop(found[t._uop] if t._uop in found else t._uop.const_like(0)) for t in targets
-        ]  # fmt: skip
+        root, *nodes = self._differentiated(*targets)
+        found = compute_gradient(root, root_gradient(self, gradient), nodes)
+        return [self._wrap_uop(found[node] if node in found else node.const_like(0)) for node in nodes]
+
+    def _differentiated(self, *targets: Self) -> list[UOp]:
+        """Return the nodes to differentiate for self and the targets: their own."""
+        return [t._uop for t in (self, *targets)]
 
 
 def root_gradient(root: Any, gradient: Any | None) -> UOp:

@@ -158,7 +158,8 @@ class Optimizer:
         if param.grad is None:
             raise AssertionError(
                 f"{self.name}: parameter {index} of shape {param.shape} has no gradient; call backward() on "
-                "a loss that depends on it, or leave it out with is_param_(False)"
+                "a loss that depends on it, before what lies between them is realized or read, or leave it out with "
+                "is_param_(False)"
             )
         # The state is kept in param_dtype, and a square of a half gradient may overflow: widen first.
         grad = param.grad.detach().to(self.device)
