@@ -158,7 +158,9 @@ def _is_bool(dtype: DType) -> bool:
     return dtype.kind == "bool"
 
 
-def require_fit(op: str, value: Any, dtype: DType | None) -> None:
+def require_fit(
+    op: str, value: Any, dtype: DType | None, hint: str = "give a wider dtype=, or .cast() to wrap"
+) -> None:
     """Refuse a Python int, meant to be held exactly, that an integer dtype cannot hold; anything else passes.
 
     Raises:
@@ -167,9 +169,7 @@ def require_fit(op: str, value: Any, dtype: DType | None) -> None:
     if not isinstance(value, int) or dtype is None or dtype.kind not in ("int", "uint") or dtype.bitsize > 64:
         return
     if not dtype.min <= value <= dtype.max:
-        raise OverflowError(
-            f"{op}: {value} does not fit {dtype} ({dtype.min} to {dtype.max}); give a wider dtype=, or .cast() to wrap"
-        )
+        raise OverflowError(f"{op}: {value} does not fit {dtype} ({dtype.min} to {dtype.max}); {hint}")
 
 
 def _int_literal(smallest: int, largest: int) -> DType:

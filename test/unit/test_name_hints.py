@@ -85,7 +85,7 @@ def test_hints_are_needed(table: Any) -> None:
         (tinygrad, "float32", "write dtypes.float32"),
         (tinygrad, "Linear", "layers are in nn"),
         (nn, "ReLU", "Tensor.relu"),
-        (nn.optim, "RMSprop", "subclass of Optimizer"),
+        (nn.optim, "Rprop", "subclass of Optimizer"),
     ],
 )
 def test_modules_say_what_to_write(module: Any, name: str, instead: str) -> None:

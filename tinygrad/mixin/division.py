@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_float
-from tinygrad.mixin.operators import NARROW_FLOATS
+from tinygrad.mixin.operators import NARROW_FLOATS, side_of_range
 from tinygrad.mixin.rounding import RoundingMixin
 from tinygrad.uop import Ops
 
@@ -34,6 +34,7 @@ class DivisionMixin(RoundingMixin):
 
         Raises:
             RuntimeError: Another rounding mode.
+            OverflowError: Integers are kept, and their dtype does not hold the int ``x``.
 
         Example:
             >>> Tensor([7, -7]).div(2).tolist()
@@ -45,6 +46,9 @@ class DivisionMixin(RoundingMixin):
         """
         if rounding_mode not in {None, "trunc", "floor"}:
             raise RuntimeError(f"div: rounding_mode {rounding_mode!r}; expected None, 'trunc' or 'floor'")
+        if rounding_mode is None and type(x) is int and side_of_range(self.dtype, x):
+            # The quotient is a float, so the number need not fit the integers.
+            return self.cast(least_upper_float(self.dtype)).div(x, reverse)
         lhs, rhs = self._operands(x, reverse, "div")
         if rounding_mode is not None and not dtypes.is_float(lhs.dtype):
             lhs, rhs = lhs._integer(), rhs._integer()

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import BindError, DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.hooks import check_same_device
@@ -28,6 +29,8 @@ _BOOL_OPS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 NARROW_FLOATS = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})  # computed in float32, rounded at the end
 _PLAIN_NUMBERS = frozenset({bool, int, float})
 _SMALL = 1 << 31  # integers below take the dtype of an integer operand; larger ones may widen it
+# A number that wraps to the dtype gives the same as the wrapped result of the number itself.
+_WRAPPING = frozenset({Ops.ADD, Ops.MUL, Ops.AND, Ops.OR, Ops.XOR, "sub", "pow"})
 _MAX_CHAIN = 16  # largest integer exponent that is multiplied out; beyond it the rounding errors add up
 
 
@@ -57,11 +60,11 @@ class OperatorMixin(PythonOperators, CreationMixin):
 
         Raises:
             ShapeError: The shapes do not broadcast.
+            OverflowError: The integer dtype does not hold the int ``x``, and the operation needs its value.
         """
         kind = type(x)
         if kind in _PLAIN_NUMBERS and (
-            self.dtype.kind == "float"
-            or (kind is int and self.dtype.kind != "bool" and (-_SMALL < x < _SMALL or _holds(self.dtype, x)))
+            self.dtype.kind == "float" or (kind is int and self.dtype.kind != "bool" and _takes(self.dtype, x, op))
         ):
             # The common case, in one step: the number takes this dtype.
             number = self.const(x, self.dtype)
@@ -75,6 +78,14 @@ class OperatorMixin(PythonOperators, CreationMixin):
         if lhs.device != rhs.device:
             check_same_device(_op_name(op), lhs, rhs)
         return (rhs, lhs) if reverse else (lhs, rhs)
+
+    def _comparison(self, op: Ops, x: Any, reverse: bool = False) -> Self:
+        """Compare with ``x``. Python ints are compared as they are, also those that the dtype does not hold."""
+        side = side_of_range(self.dtype, x) if type(x) is int else 0
+        if side:
+            is_true = op is Ops.CMPNE or (op is Ops.CMPLT and (side < 0) is reverse)
+            return self.alu(Ops.CMPEQ if is_true else Ops.CMPNE, self)
+        return self._binop(op, x, reverse)
 
     # ---- arithmetic ------------------------------------------------------------------------------------------------
 
@@ -200,7 +211,7 @@ class OperatorMixin(PythonOperators, CreationMixin):
             >>> Tensor([1, 5]).maximum(3).tolist()
             [3, 5]
         """
-        return self._binop(Ops.MAX, x)
+        return self._binop(Ops.MAX, _within(self.dtype, x, is_lower=True))
 
     def minimum(self, x: Any) -> Self:
         """Smaller of the two; NaN if one is NaN. The gradient of ties is split in halves.
@@ -209,7 +220,7 @@ class OperatorMixin(PythonOperators, CreationMixin):
             >>> Tensor([1, 5]).minimum(3).tolist()
             [1, 3]
         """
-        lhs, rhs = self._operands(x, op="minimum")
+        lhs, rhs = self._operands(_within(self.dtype, x, is_lower=False), op="minimum")
         return lhs._mirrored().maximum(rhs._mirrored())._mirrored()
 
     def _mirrored(self) -> Self:
@@ -266,6 +277,8 @@ class OperatorMixin(PythonOperators, CreationMixin):
         return self.logical_not() if self.dtype is dtypes.bool else self ^ -1
 
     def _shift(self, op: Ops, x: Any, reverse: bool) -> Self:
+        if type(x) is int and not reverse and self.dtype.bitsize <= 64 and not 0 <= x < self.dtype.bitsize:
+            x = self.dtype.bitsize  # a count that the dtype may not hold
         other = self.ufix(x)
         value, count = (other, self) if reverse else (self, other)
         if not dtypes.is_int(value.dtype) or not dtypes.is_int(count.dtype):
@@ -312,7 +325,7 @@ class OperatorMixin(PythonOperators, CreationMixin):
             >>> Tensor([1, 2]).eq(Tensor([1, 3])).tolist()
             [True, False]
         """
-        return self._binop(Ops.CMPEQ, x)
+        return self._comparison(Ops.CMPEQ, x)
 
     def ne(self, x: Any) -> Self:
         """Whether different, as bool.
@@ -321,9 +334,11 @@ class OperatorMixin(PythonOperators, CreationMixin):
             >>> Tensor([1, 2]).ne(Tensor([1, 3])).tolist()
             [False, True]
         """
-        return self._binop(Ops.CMPNE, x)
+        return self._comparison(Ops.CMPNE, x)
 
     def _less_or_equal(self, x: Any, reverse: bool) -> Self:
+        if type(x) is int and side_of_range(self.dtype, x):
+            return self._comparison(Ops.CMPLT, x, reverse)
         lhs, rhs = self._operands(x, reverse, "<=")
         if not dtypes.is_float(lhs.dtype):
             return rhs.alu(Ops.CMPLT, lhs).logical_not()
@@ -336,6 +351,7 @@ class OperatorMixin(PythonOperators, CreationMixin):
 
         Raises:
             DTypeError: The condition is not bool.
+            OverflowError: One is an int that the integer dtype of the other does not hold.
 
         Example:
             >>> Tensor([True, False]).where(1, Tensor([8, 9])).tolist()
@@ -344,7 +360,10 @@ class OperatorMixin(PythonOperators, CreationMixin):
         if self.dtype is not dtypes.bool:
             raise DTypeError(error_text("where", f"the condition must be bool, got {self.dtype}", {"condition": self},
                                         hint="compare first, such as (t != 0).where(x, y)"))  # fmt: skip
-        yes, no = self.ufix(x)._operands(y, op="where")
+        if type(x) in _PLAIN_NUMBERS:
+            yes, no = self.ufix(y)._operands(x, True, "where")
+        else:
+            yes, no = self.ufix(x)._operands(y, op="where")
         for value in (yes, no):
             if value.shape != self.shape:
                 _check_broadcast("where", self, value)
@@ -358,6 +377,7 @@ class OperatorMixin(PythonOperators, CreationMixin):
 
         Raises:
             RuntimeError: Neither limit is given.
+            OverflowError: The integer dtype does not hold a limit that all values are beyond.
 
         Example:
             >>> Tensor([-2, 0, 5]).clamp(-1, 3).tolist()
@@ -375,7 +395,7 @@ class OperatorMixin(PythonOperators, CreationMixin):
 
     def _limited_by(self, limit: Any, is_lower: bool) -> Self:
         """Return ``limit`` where self is beyond it, self elsewhere; NaN if one is NaN."""
-        x, bound = self._operands(limit, op="clamp")
+        x, bound = self._operands(_within(self.dtype, limit, is_lower), op="clamp")
         # Selection, not maximum: NaN stays, and a value on the bound keeps its whole gradient.
         chosen = ((x < bound) if is_lower else (bound < x)).where(bound, x)
         is_number = isinstance(limit, (int, float)) and not math.isnan(limit)
@@ -393,9 +413,35 @@ class OperatorMixin(PythonOperators, CreationMixin):
         return self.clamp(min_, max_, **kwargs)
 
 
-def _holds(dtype: DType, x: int) -> bool:
-    """Whether a number is one of a strong integer dtype."""
-    return dtype.bitsize <= 64 and dtype.min <= x <= dtype.max
+def _takes(dtype: DType, x: int, op: Ops | str) -> bool:
+    """Whether a number takes an integer dtype; not if it is so large that it may widen the other operand.
+
+    Raises:
+        OverflowError: It does not fit, and is no number of a sum, product or bitwise operation, which wrap like it.
+    """
+    if dtype.bitsize > 64:
+        return -_SMALL < x < _SMALL
+    if dtype.min <= x <= dtype.max:
+        return True
+    if not -_SMALL < x < _SMALL:
+        return False
+    if op not in _WRAPPING:
+        require_fit(_op_name(op), x, dtype, "cast the tensor to a wider dtype first")
+    return True
+
+
+def side_of_range(dtype: DType, x: int) -> int:
+    """Return -1 or 1 for a number below or above all values of a strong integer dtype, else 0."""
+    if dtype.kind not in ("int", "uint") or dtype.bitsize > 64:
+        return 0
+    return (x > dtype.max) - (x < dtype.min)
+
+
+def _within(dtype: DType, limit: Any, is_lower: bool) -> Any:
+    """Return a limit that all values of a dtype keep to as the last one of them; other limits as they are."""
+    if type(limit) is int and side_of_range(dtype, limit) == (-1 if is_lower else 1):
+        return dtype.min if is_lower else dtype.max
+    return limit
 
 
 _NAMES = {Ops.MAX: "maximum", Ops.CMPEQ: "eq", Ops.CMPNE: "ne", Ops.CMPLT: "comparison"}

@@ -41,7 +41,7 @@ class PythonOperators(Hooks):
         def abs(self) -> Self: ...  # noqa: D102
         def bitwise_not(self) -> Self: ...  # noqa: D102
         def ne(self, x: Any) -> Self: ...  # noqa: D102
-        def _binop(self, op: Ops, x: Any, reverse: bool = False) -> Self: ...
+        def _comparison(self, op: Ops, x: Any, reverse: bool = False) -> Self: ...
         def _less_or_equal(self, x: Any, reverse: bool) -> Self: ...
 
     def __neg__(self) -> Self:
@@ -132,10 +132,10 @@ class PythonOperators(Hooks):
         return self.rshift(x, True)
 
     def __lt__(self, x: Any) -> Self:
-        return self._binop(Ops.CMPLT, x)
+        return self._comparison(Ops.CMPLT, x)
 
     def __gt__(self, x: Any) -> Self:
-        return self._binop(Ops.CMPLT, x, True)
+        return self._comparison(Ops.CMPLT, x, True)
 
     def __le__(self, x: Any) -> Self:
         return self._less_or_equal(x, False)

@@ -74,8 +74,8 @@ LAYERS: Final = (
 )  # fmt: skip
 
 OPTIMIZERS: Final = (
-    ("there are SGD, Adam, AdamW, LAMB, LARS and Muon; another is a subclass of Optimizer with _step",
-     "ASGD Adadelta Adafactor Adagrad Adamax LBFGS NAdam RAdam RMSprop Rprop SparseAdam"),
+    ("nn.optim has SGD, Adam, AdamW, Adagrad, Adadelta, Adamax, NAdam, RAdam, RMSprop, LAMB, LARS and Muon; another is "
+     "a subclass of Optimizer with _step", "ASGD Adafactor LBFGS Rprop SparseAdam"),
     ("extra/lr_scheduler.py of the repository has schedules; opt.lr is a tensor: opt.lr.assign([rate])",
      "lr_scheduler *LR *Scheduler *Restarts ReduceLROnPlateau"),
     ("average the parameters: p_mean.assign(p_mean.lerp(p, 1 - decay))", "swa_utils swap_in_optimizer*"),

@@ -7,13 +7,14 @@ Why:  a step is a graph like any other, so it is scheduled with the rest and run
       Gradients, which may still be expressions over the parameter, are stored first: state that is computed from the
       old parameter, and a parameter that is computed from the old state, would wait for each other.
 
-Two families cover all: ``LARS`` (with ``SGD`` and ``Muon``) moves along the gradient or its running sum, ``LAMB`` (with
-``Adam`` and ``AdamW``) along the mean of the gradient over the root of its mean square.
+Two families are defined here: ``LARS`` (with ``SGD`` and ``Muon``) moves along the gradient or its running sum, ``LAMB`` (with
+``Adam`` and ``AdamW``) along the mean of the gradient over the root of its mean square. ``nn/adaptive.py`` has others.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes, least_upper_dtype, to_dtype
@@ -25,10 +26,17 @@ from tinygrad.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["LAMB", "LARS", "SGD", "Adam", "AdamW", "Muon", "Optimizer", "OptimizerGroup"]
+    from tinygrad.nn.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop
+
+__all__ = [
+    "LAMB", "LARS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer",
+    "OptimizerGroup", "RAdam", "RMSprop",
+]  # fmt: skip
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> Any:
+    if name in __all__:  # one of those that build on the classes here
+        return getattr(importlib.import_module("tinygrad.nn.adaptive"), name)
     raise MissingNameError(__name__, name)
 
 
