@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -88,15 +89,15 @@ class Arguments:
                 self.tensors.append(value)
             elif isinstance(value, UOp) and value.is_bound_var:
                 key.append((name, value.src[0]))
-                self._bind(value)
+                variable, number = value.unbind()
+                self._take_value(variable.expr, number)
             else:
                 key.append((name, _key_of(value)))
         self.key = tuple(key)
 
-    def _bind(self, bound: UOp) -> None:
-        var, value = bound.unbind()
-        if self.var_vals.setdefault(var.expr, value) != value:
-            raise JitError(f"bind mismatch on {var.expr} in the arguments: {self.var_vals[var.expr]} and {value}")
+    def _take_value(self, name: str, value: int) -> None:
+        if self.var_vals.setdefault(name, value) != value:
+            raise JitError(f"bind mismatch on {name} in the arguments: {self.var_vals[name]} and {value}")
 
     def realize(self) -> None:
         """Compute the inputs that are not computed yet. Those that were pending become storage of their own."""
@@ -160,14 +161,24 @@ class Arguments:
         names: dict[str, None] = {}
         for node in chain:
             plain = []
-            for s in node.src[1:]:
-                unbound, values = s.unbind_all()
-                for var, value in values.items():
-                    names[var.expr] = None
-                    self._bind(var.bind(value))
-                plain.append(unbound)
+            for symbolic_size in node.src[1:]:
+                unbound_size, values = unbound(symbolic_size)
+                names |= dict.fromkeys(values)
+                for name, value in values.items():
+                    self._take_value(name, value)
+                plain.append(unbound_size)
             view.append((node.op, node.arg, tuple(plain)))
         return base, InputInfo(tuple(view), tuple(names), size, uop.dtype, device)
+
+
+@functools.lru_cache(maxsize=1024)
+def unbound(size: UOp) -> tuple[UOp, Mapping[str, int]]:
+    """Return a symbolic size without the values of its Variables, and these values; callers do not change them.
+
+    It is kept, because a loop passes the same sizes again and again.
+    """
+    plain, values = size.unbind_all()
+    return plain, {variable.expr: value for variable, value in values.items()}
 
 
 def label(name: Name) -> str:
@@ -270,5 +281,5 @@ def map_structure(value: Any, leaf: Callable[[Any], Any]) -> Any:
 
 __all__ = [
     "Arguments", "InputInfo", "JitError", "Name", "check_slices", "is_plain_value", "label", "leaves", "map_structure",
-    "same_value",
+    "same_value", "unbound",
 ]  # fmt: skip

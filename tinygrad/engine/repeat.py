@@ -22,8 +22,8 @@ from tinygrad.engine.arguments import (
     check_slices,
     is_plain_value,
     leaves,
-    map_structure,
     same_value,
+    unbound,
 )
 from tinygrad.engine.report import wants_report
 from tinygrad.engine.results import INPUT, Leaf, ResultStorage, Slot
@@ -41,7 +41,8 @@ MOST_BYTES: Final = 1 << 20  # results that are kept for the next calls
 MOST_RESULTS: Final = 2
 NOT_REPEATED: Final = object()
 
-_Maker: TypeAlias = Callable[[Sequence[Any], list[UOp]], Any]
+# (arguments that are tensors, nodes of results, values of the Variables of this call) -> what the call returns
+_Maker: TypeAlias = Callable[[Sequence[Any], list[UOp], Mapping[str, int]], Any]
 
 
 class _Results:
@@ -85,15 +86,20 @@ class _Input:
     """One input: what it must look like, and the one of the last call.
 
     Args:
-        info: What it looked like in the capture; a plain shape.
+        info: What it looked like in the capture.
         slots: Numbers of the PARAMs that stand for it.
+
+    Attributes:
+        values: Of the Variables in its views.
     """
 
-    __slots__ = ("buffer", "info", "memory", "node", "slots", "uop")
+    __slots__ = ("_is_plain", "buffer", "info", "memory", "node", "slots", "uop", "values")
 
     def __init__(self, info: InputInfo, slots: list[int]) -> None:
         self.info, self.slots = info, slots
+        self._is_plain = all(isinstance(size, int) for size in info.view)
         self.memory: Any = None
+        self.values: Mapping[str, int] = {}
         # The arguments must not be kept alive.
         self.uop: Callable[[], UOp | None] = _nothing
         self.node: Callable[[], UOp | None] = _nothing
@@ -105,20 +111,37 @@ class _Input:
 
     def take(self, uop: UOp, written: set[int]) -> bool:
         """Take another node if it is memory of the right form that no launch writes as its state."""
-        node, info = uop, self.info
-        while node.op is Ops.RESHAPE and len(node.src) == 1:
-            node = node.src[0]
+        info = self.info
+        node, values = self._below_views(uop)
         if (
-            node.op is not Ops.BUFFER or uop.dtype is not info.dtype or node.arg.shape[0] != info.size
-            or node.arg.device != info.device or uop.shape != info.view
+            values is None or node.op is not Ops.BUFFER or uop.dtype is not info.dtype
+            or node.arg.shape[0] != info.size or node.arg.device != info.device
         ):  # fmt: skip
             return False
         buffer = buffers.get(node)
         if buffer is None or buffer._buf is None or id(buffer.base) in written:
             return False
-        self.memory = buffer._buf
+        self.memory, self.values = buffer._buf, values
         self.uop, self.node, self.buffer = weakref.ref(uop), weakref.ref(node), weakref.ref(buffer)
         return True
+
+    def _below_views(self, uop: UOp) -> tuple[UOp, Mapping[str, int] | None]:
+        """Return the node under the views, and the values of the Variables in them; None if these views differ."""
+        node = uop
+        if self._is_plain:
+            while node.op is Ops.RESHAPE and len(node.src) == 1:
+                node = node.src[0]
+            return node, {} if uop.shape == self.info.view else None
+        values: dict[str, int] = {}
+        for op, arg, sizes in self.info.view:
+            if node.op is not op or node.arg != arg or len(node.src) != 1 + len(sizes):
+                return node, None
+            for size, expected in zip(node.src[1:], sizes, strict=True):
+                plain, bound = unbound(size)
+                if plain is not expected or any(values.setdefault(name, n) != n for name, n in bound.items()):
+                    return node, None
+            node = node.src[0]
+        return node, values
 
 
 def _nothing() -> None:
@@ -141,7 +164,7 @@ class Repeat:
 
     __slots__ = (
         "_checked", "_constants", "_graph", "_inputs", "_is_flat", "_kept", "_names", "_positions", "_result_slots",
-        "_results", "_returned", "_shown_leaves", "_slices", "_var_vals", "_variables", "_written",
+        "_results", "_returned", "_shown_leaves", "_slices", "_symbolic_inputs", "_var_vals", "_variables", "_written",
     )  # fmt: skip
 
     def __init__(
@@ -167,24 +190,21 @@ class Repeat:
             else:
                 self._result_slots.append((number, slot))
         self._inputs = [_Input(info, of) for info, of in zip(arguments.infos, of_input, strict=True)]
+        self._symbolic_inputs = [expected for expected in self._inputs if expected.info.variables]
         self._shown_leaves: list[Leaf] = []
         self._returned = self._maker(structure)
         self._kept: list[_Results] = []
 
     @staticmethod
-    def is_simple(arguments: Arguments, slots: Sequence[Slot], structure: Any) -> bool:
+    def is_simple(arguments: Arguments, slots: Sequence[Slot]) -> bool:
         """Whether calls with such arguments can be repeated.
 
-        They have inputs on one device each and as wholes, whose sizes are known, and values that compare.
+        They have inputs on one device each and as wholes, and values that compare.
         """
-        leaves: list[Leaf] = []
-        map_structure(structure, lambda leaf: leaves.append(leaf) if isinstance(leaf, Leaf) else None)
         return (
             len(arguments.nodes) == len(arguments.storages)
-            and not any(info.variables for info in arguments.infos)
             and all(is_plain_value(value) or _is_bound(value) for _, value in arguments.constants)
             and all(slot.whole for slot in slots if slot.kind == INPUT)
-            and not any(leaf.is_symbolic for leaf in leaves)
         )
 
     def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:
@@ -195,9 +215,10 @@ class Repeat:
         return [value for _, value in found] if [name for name, _ in found] == self._names else None
 
     def _values(self, given: Sequence[Any]) -> Mapping[str, int] | None:
-        """Return the values of all Variables; None if an argument is not the Variable that it was, or two disagree."""
-        if not self._variables:
-            return self._var_vals
+        """Return the values that this call gives to Variables, by arguments and by the sizes of inputs.
+
+        None if an argument is not the Variable that it was, or two disagree.
+        """
         found: dict[str, int] = {}
         for at, variable, name in self._variables:
             bound = given[at]
@@ -206,7 +227,11 @@ class Repeat:
             value = bound.unbind()[1]
             if found.setdefault(name, value) != value:
                 return None
-        return {**self._var_vals, **found}
+        for expected in self._symbolic_inputs:
+            for name, value in expected.values.items():
+                if found.setdefault(name, value) != value:
+                    return None
+        return found
 
     def _point_at(self, tensors: Sequence[Any]) -> bool:
         """Note the inputs if they are as they have to be."""
@@ -232,15 +257,18 @@ class Repeat:
             return NOT_REPEATED
         if not all(same_value(given[at], value) for at, value in self._constants):
             return NOT_REPEATED
-        values = self._values(given)
         tensors = [given[at] for at in self._positions]
-        if values is None or not self._point_at(tensors):
+        if not self._point_at(tensors):
             return NOT_REPEATED
-        if values != self._checked:
-            check_slices(self._slices, values)
-            self._checked = values
+        values = self._values(given)
+        if values is None:
+            return NOT_REPEATED
+        all_values = {**self._var_vals, **values} if values else self._var_vals
+        if all_values != self._checked:
+            check_slices(self._slices, all_values)
+            self._checked = all_values
         graph = self._graph
-        graph.set_values(values)
+        graph.set_values(all_values)
         for expected in self._inputs:
             for slot in expected.slots:
                 if graph.memory.get(slot) is not expected.memory:
@@ -250,7 +278,7 @@ class Repeat:
         GlobalCounters.kernel_count += len(graph)
         GlobalCounters.global_ops += graph.work[0]
         GlobalCounters.global_mem += graph.work[1]
-        return self._returned(tensors, shown)
+        return self._returned(tensors, shown, values)
 
     def _storage(self) -> list[UOp]:
         """Point the launches at storage for the results; returns the nodes to show."""
@@ -273,7 +301,10 @@ class Repeat:
         storage = [UOp.new_buffer(r.device, r.size, r.dtype) for r in self._results]
         for node in storage:
             node.buffer.ensure_allocated()
-        shown = [_viewed(leaf.base([], storage), leaf) for leaf in self._shown_leaves]
+        shown = [leaf.base([], storage) for leaf in self._shown_leaves]
+        for number, leaf in enumerate(self._shown_leaves):
+            if not leaf.is_symbolic:
+                shown[number] = leaf.viewed(shown[number], {})
         made = _Results(storage, shown, self._result_slots)
         if sum(node.buffer.nbytes for node in storage) <= MOST_BYTES:
             del node, storage, shown  # from here on nobody but ``made`` holds them
@@ -287,25 +318,28 @@ class Repeat:
             return self._leaf_maker(structure)
         if isinstance(structure, dict):
             named = {key: self._maker(value) for key, value in structure.items()}
-            return lambda tensors, shown: {key: make(tensors, shown) for key, make in named.items()}
+            return lambda *call: {key: make(*call) for key, make in named.items()}
         if not isinstance(structure, (list, tuple)):
-            return lambda tensors, shown: structure
+            return lambda *call: structure
         kind, makers = type(structure), [self._maker(value) for value in structure]
         if hasattr(structure, "_fields"):
-            return lambda tensors, shown: kind(*[make(tensors, shown) for make in makers])
-        return lambda tensors, shown: kind([make(tensors, shown) for make in makers])
+            return lambda *call: kind(*[make(*call) for make in makers])
+        return lambda *call: kind([make(*call) for make in makers])
 
     def _leaf_maker(self, leaf: Leaf) -> _Maker:
         index, is_param = leaf.index, leaf.is_param
         if leaf.kind == "same":
-            return lambda tensors, shown: leaf.tensor
+            return lambda tensors, shown, values: leaf.tensor
         if leaf.kind == "argument":
-            return lambda tensors, shown: tensors[index]
+            return lambda tensors, shown, values: tensors[index]
         if leaf.kind == INPUT:
-            return lambda tensors, shown: _tensor(_viewed(_present(self._inputs[index].node()), leaf), is_param)
+            given = self._inputs[index]
+            return lambda tensors, shown, values: _tensor(leaf.viewed(_present(given.node()), values), is_param)
         number = len(self._shown_leaves)
         self._shown_leaves.append(leaf)
-        return lambda tensors, shown: _tensor(shown[number], is_param)
+        if leaf.is_symbolic:
+            return lambda tensors, shown, values: _tensor(leaf.viewed(shown[number], values), is_param)
+        return lambda tensors, shown, values: _tensor(shown[number], is_param)
 
 
 def _is_bound(value: Any) -> bool:
@@ -322,13 +356,6 @@ def _tensor(node: UOp, is_param: bool) -> Tensor:
 
 def _present(node: UOp | None) -> UOp:
     assert node is not None, "an input is gone while the call has it"
-    return node
-
-
-def _viewed(node: UOp, leaf: Leaf) -> UOp:
-    """Return the views of a leaf, applied to a node."""
-    for op, dtype, arg, _ in leaf.chain:
-        node = UOp(op, dtype, (node,), arg)
     return node
 
 

@@ -122,7 +122,7 @@ class CapturedJit:
         graph = steps[0].graph if len(steps) == 1 else None
         if not isinstance(graph, NativeGraph):
             return None
-        if not Repeat.is_simple(arguments, self.slots, self.structure):
+        if not Repeat.is_simple(arguments, self.slots):
             return None
         assert self._written is not None
         return Repeat(
@@ -212,16 +212,7 @@ class CapturedJit:
 
     def _shown(self, leaf: Leaf, arguments: Arguments, results: list[UOp]) -> UOp:
         """Return the node that a returned tensor shows."""
-        values = arguments.var_vals
-
-        def rebound(u: UOp) -> UOp:
-            bound = {b: b.src[0].bind(values[b.expr]) for b in u.toposort() if b.is_bound_var and b.expr in values}
-            return u.substitute(bound) if bound else u
-
-        u = leaf.base(arguments.storages, results)
-        for op, dtype, arg, extra in leaf.chain:
-            u = UOp(op, dtype, (u, *map(rebound, extra)), arg)
-        return u
+        return leaf.viewed(leaf.base(arguments.storages, results), arguments.var_vals)
 
     def _returned(self, arguments: Arguments, results: list[UOp]) -> Any:
         def make(leaf: Any) -> Any:

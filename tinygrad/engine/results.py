@@ -7,6 +7,8 @@ Why:  capturing writes them down, and both ways to replay (all checks, or those 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -83,7 +85,14 @@ class Leaf:
     @property
     def is_symbolic(self) -> bool:
         """Whether the views depend on Variables."""
-        return any(extra for _, _, _, extra in self.chain)
+        return any(sizes for _, _, _, sizes in self.chain)
+
+    def viewed(self, node: UOp, values: Mapping[str, int]) -> UOp:
+        """Return the views of this leaf applied to a node, where the Variables have these values."""
+        given = tuple(values.items())
+        for op, dtype, arg, sizes in self.chain:
+            node = UOp(op, dtype, (node, *[_rebound(size, given) for size in sizes]), arg)
+        return node
 
     def base(self, inputs: list[UOp], results: list[UOp]) -> UOp:
         """Return the node under the views, given the BUFFERs of inputs and results."""
@@ -96,6 +105,17 @@ class Leaf:
         joined = UOp(Ops.BUFFER, self.storage.dtype, (), replace(self.storage, slot=next(unique_slots)))
         buffers[joined] = MultiBuffer.of([part.buffer for part in shown])
         return joined
+
+
+@functools.lru_cache(maxsize=1024)
+def _rebound(size: UOp, given: tuple[tuple[str, int], ...]) -> UOp:
+    """Return a size whose Variables have the given (name, value); without one they keep that of the capture.
+
+    It is kept, because a loop uses the same sizes again and again.
+    """
+    values = dict(given)
+    bound = [u for u in size.toposort() if u.is_bound_var and u.expr in values]
+    return size.substitute({u: u.src[0].bind(values[u.expr]) for u in bound}) if bound else size
 
 
 def _section(node: UOp, offset: int, size: int, dtype: DType) -> UOp:
