@@ -171,7 +171,7 @@ class _Device:
             for name in _PROBE_ORDER:
                 # A broken driver must not keep the package from working on the CPU, whatever it raises.
                 with contextlib.suppress(Exception):
-                    if self.get_class(name).probe():
+                    if _has_file(name) and self.get_class(name).probe():
                         os.environ["DEV"] = name  # child processes need not search again
                         return name
         raise RuntimeError(
@@ -195,6 +195,11 @@ class _Device:
         for device in reversed(list(self._opened.values())):
             with contextlib.suppress(Exception):  # the interpreter is shutting down: nothing can be done about it
                 device.finalize()
+
+
+def _has_file(short: str) -> bool:
+    module = f"tinygrad.runtime.ops_{short.lower()}"
+    return module in sys.modules or importlib.util.find_spec(module) is not None
 
 
 def _device_files() -> list[str]:
@@ -247,9 +252,8 @@ def canonicalize_device(device: str | Sequence[str] | None) -> str | tuple[str, 
 def _known_device(device: str) -> str:
     name = Device.canonicalize(device)
     short = name.partition(":")[0]
-    module = f"tinygrad.runtime.ops_{short.lower()}"
-    if module not in sys.modules and (not short.isidentifier() or importlib.util.find_spec(module) is None):
-        raise ModuleNotFoundError(_unknown_device(short), name=module)
+    if not short.isidentifier() or not _has_file(short):
+        raise ModuleNotFoundError(_unknown_device(short), name=f"tinygrad.runtime.ops_{short.lower()}")
     return name
 
 

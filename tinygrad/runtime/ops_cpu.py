@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tinygrad.device import BufferSpec, Compiled, LRUAllocator, Program, TinyELF
 from tinygrad.renderer.cstyle import ClangRenderer
 from tinygrad.renderer.llvmir import LLVMRenderer
+from tinygrad.runtime.support.cpu_ahead import native_ahead
 from tinygrad.runtime.support.cpu_arch import allow_tiles, missing_features
 from tinygrad.runtime.support.cpu_native import native
 from tinygrad.runtime.support.cpu_threads import pool_address
@@ -189,6 +190,7 @@ class CPUDevice(Compiled):
     def __init__(self, device: str = "CPU") -> None:
         allow_tiles()  # a target that names a processor may use them, whatever this one is
         super().__init__(device, CPUAllocator(self), [LLVMRenderer, ClangRenderer], lambda elf: CPUProgram(self, elf))
+        native_ahead()
 
     @classmethod
     def probe(cls) -> bool:

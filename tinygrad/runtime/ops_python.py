@@ -20,7 +20,6 @@ from tinygrad.device import Allocator, BufferSpec, Compiled, Program, TinyELF
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.helpers import to_mv
 from tinygrad.renderer.python import DIRECT_FORMATS, PythonRenderer
-from tinygrad.runtime.support.python_numbers import namespace_for
 
 __all__ = ["PythonAllocator", "PythonDevice", "PythonProgram", "PythonRenderer"]
 
@@ -62,6 +61,9 @@ def _names(code: CodeType) -> set[str]:
 @functools.lru_cache(maxsize=1024)
 def _load(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Return the kernel's function, and the facts that its first lines state."""
+    # Here, because only kernels of this device need it; its memory holds the data of every ``Tensor([1, 2, 3])``.
+    from tinygrad.runtime.support.python_numbers import namespace_for
+
     facts = {}
     for line in itertools.takewhile(lambda line: line.startswith("# "), text.splitlines()):
         key, _, value = line[2:].partition(" = ")

@@ -17,7 +17,6 @@ from tinygrad.codegen.opt.gpu import optimize_grid, use_grid
 from tinygrad.codegen.opt.nests import optimize_nests
 from tinygrad.codegen.opt.reduce import optimize_loops
 from tinygrad.codegen.opt.schedule import Schedule
-from tinygrad.codegen.opt.search import can_search, search_steps
 from tinygrad.codegen.opt.trim import trim_sums
 from tinygrad.codegen.simplify import merge_ranges
 from tinygrad.helpers import BEAM
@@ -59,7 +58,7 @@ def optimize_kernel(sink: UOp, renderer: Renderer) -> UOp:
     else:
         schedule = automatic(sink, renderer)
         width = info.beam or BEAM.value
-        if width >= 1 and can_search(renderer):
+        if width >= 1:
             schedule = searched(schedule, renderer, width)
     if not schedule.replaced and not schedule.applied:
         return schedule.sink
@@ -85,7 +84,12 @@ def automatic(sink: UOp, renderer: Renderer) -> Schedule:
 
 
 def searched(schedule: Schedule, renderer: Renderer, width: int) -> Schedule:
-    """Return the schedule that a search finds from the policy's."""
+    """Return the schedule that a search finds from the policy's; the policy's where nothing can be measured."""
+    # Here, because it needs numpy, whose import takes longer than compiling a small kernel.
+    from tinygrad.codegen.opt.search import can_search, search_steps
+
+    if not can_search(renderer):
+        return schedule
     best = Schedule(schedule.sink, renderer)
     for step in search_steps(schedule.sink, renderer, tuple(schedule.applied), width):
         best.apply(step)

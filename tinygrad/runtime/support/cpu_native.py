@@ -26,6 +26,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tinygrad.executable import Compiler
 from tinygrad.forking import renew_in_child
 from tinygrad.runtime.support.cpu_arch import parse_arch
 from tinygrad.runtime.support.elf import LoadedObject, external_symbol
@@ -435,6 +436,11 @@ _native_lock = threading.Lock()
 renew_in_child(sys.modules[__name__], "_native_lock")
 
 
+def is_loaded() -> bool:
+    """Whether the native functions are there."""
+    return _load_native.cache_info().currsize > 0
+
+
 def native() -> Native:
     """Return the native functions, compiling them if the disk cache does not have them."""
     # functools.cache alone lets two threads load the code; the memory of one of them would be freed while in use.
@@ -442,12 +448,18 @@ def native() -> Native:
         return _load_native()
 
 
-@functools.cache
-def _load_native() -> Native:
+def compiler_and_source() -> tuple[Compiler, str]:
+    """Return the compiler of the native functions, and their IR."""
     from tinygrad.runtime.support.compiler_llvm import LLVMCompiler
 
     arch = parse_arch()
-    code = LoadedObject(LLVMCompiler(arch).compile_cached(native_source(arch.machine)))
+    return LLVMCompiler(arch), native_source(arch.machine)
+
+
+@functools.cache
+def _load_native() -> Native:
+    compiler, source = compiler_and_source()
+    code = LoadedObject(compiler.compile_cached(source))
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
 
     def function(name: str, *arguments: Any) -> Any:
