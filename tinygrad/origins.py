@@ -4,8 +4,8 @@ In:   a float tensor of one element that gets its value, such as a loss whose ``
 Out:  ``with_origins``, graphs in which the storage of such numbers is the expression that it was computed from.
 Why:  storage does not know how its content was computed, but printing a loss must not change what ``backward`` does.
 
-A graph is kept as long as somebody shows the number, none of the storage that it reads was overwritten, and not too
-many others were kept since. Only single numbers have one: keeping what a large value was computed from would double the
+A graph is kept as long as somebody shows the number, none of the storage that it reads was overwritten, and neither too
+many others nor too much storage were kept since. Only single numbers have one: keeping what a large value was computed from would double the
 memory of programs that never ask for a gradient. For the same reason a chain of numbers, each computed from the one
 before, is kept in part only.
 """
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 _MOST: Final = 128  # graphs that are kept
+# Bytes of storage that may stay alive for them: a loop that evaluates a model and keeps its losses must not keep inputs.
+_MOST_BYTES: Final = 1 << 28
 
 
 class _Origin(NamedTuple):
@@ -35,8 +37,39 @@ class _Origin(NamedTuple):
     reads: frozenset[UOp]
 
 
-# BUFFER -> what its one element was computed from; the newest last.
-_origins: weakref.WeakKeyDictionary[UOp, _Origin] = weakref.WeakKeyDictionary()
+class _Kept:
+    """The graphs that are kept.
+
+    Attributes:
+        origins: BUFFER -> what its one element was computed from; the newest last.
+        newest: The newest of them.
+        nbytes: Bytes that they read, counting what one reads after the other once; never too few.
+    """
+
+    def __init__(self) -> None:
+        self.origins: weakref.WeakKeyDictionary[UOp, _Origin] = weakref.WeakKeyDictionary()
+        self.newest: weakref.ref[UOp] | None = None
+        self.nbytes = 0
+
+    def add(self, number: UOp, origin: _Origin) -> None:
+        """Keep a graph; where they become too many, or read too much, the older ones are forgotten."""
+        before = self.origins.get(self.newest() if self.newest else None)
+        self.nbytes += sum(_nbytes(u) for u in origin.reads - (before.reads if before else frozenset()))
+        if self.nbytes > _MOST_BYTES:
+            self.origins.clear()
+            self.nbytes = sum(map(_nbytes, origin.reads))
+        self.origins[number] = origin
+        self.newest = weakref.ref(number)
+        while len(self.origins) > _MOST:
+            self.origins.pop(next(iter(self.origins.keys())), None)
+
+
+def _nbytes(buffer: UOp) -> int:
+    return int(buffer.numel()) * buffer.dtype.itemsize
+
+
+_kept = _Kept()
+_origins = _kept.origins
 
 
 def is_single_float(tensor: Tensor) -> bool:
@@ -65,9 +98,7 @@ def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
     nodes = value.toposort()
     reads = frozenset(u for u in nodes if u.op is Ops.BUFFER)
     if reads and not any(u.op is Ops.AFTER for u in nodes):
-        _origins[buffer] = _Origin(value.reshape(buffer.shape), reads)
-        while len(_origins) > _MOST:
-            _origins.pop(next(iter(_origins.keys())), None)
+        _kept.add(buffer, _Origin(value.reshape(buffer.shape), reads))
 
 
 def _is_data(u: UOp) -> bool:

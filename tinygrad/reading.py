@@ -134,7 +134,10 @@ class ReadMixin(RandMixin):
         if not all_int(self.shape) or self.numel() != 1:
             raise AssertionError(error_text("item", f"must have one element, has {shown(self.numel())}",
                                             {"tensor": self}, hint="use tolist() or numpy()"))  # fmt: skip
-        return self.reshape(()).tolist()
+        value = self.tolist()
+        for _ in range(self.ndim):
+            value = value[0]
+        return value
 
     def _values_in_memory(self) -> str | None:
         """Return the values as numpy prints them if they are in memory already; never computes."""

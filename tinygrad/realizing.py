@@ -50,7 +50,7 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
         becomes: Becomes | None = None
         form = form_of(tensors[0].uop) if len(tensors) == 1 and not is_anything_lost() else None
         if form is not None:
-            _compute_one(tensors[0], form, update_stats)
+            becomes = _compute_one(tensors[0], form, update_stats)
         elif not any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors):
             becomes = _compute(tensors, update_stats)[1]
         else:
@@ -63,7 +63,7 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
             remember_origin(before, tensor.uop, becomes or {})
 
 
-def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> None:
+def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> Becomes:
     """Compute a tensor, by the kernels that computed an equal graph before if there were any."""
     from tinygrad.engine.eager import remember, run_known
 
@@ -71,9 +71,10 @@ def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> None:
     shown = run_known(form, update_stats)
     if shown is not None:
         apply_map_to_tensors({root: shown}, "realize", [tensor])
-        return
+        return {}
     linear, becomes = _compute([tensor], update_stats)
     remember(form, linear, becomes.get(root))
+    return becomes
 
 
 def _compute(tensors: list[Tensor], update_stats: bool) -> tuple[UOp, Becomes]:

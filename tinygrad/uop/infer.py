@@ -124,7 +124,7 @@ def broadcast_shape(*shapes: Shape) -> Shape:
         ShapeError: Two sizes differ and neither is 1.
     """
     first = shapes[0]
-    if all(s == first for s in shapes[1:]):
+    if shapes.count(first) == len(shapes):
         return first
     ndim = max(len(s) for s in shapes)
     out: list[Any] = []
@@ -205,7 +205,11 @@ def _divides(nbytes: Any, itemsize: int) -> bool:
 
 
 def _alu_shape(u: UOp) -> Shape:
-    return u.src[0].shape if len(u.src) == 1 else broadcast_shape(*(s.shape for s in u.src))
+    first = u.src[0].shape
+    for s in u.src[1:]:
+        if s.shape != first:
+            return broadcast_shape(*(s.shape for s in u.src))
+    return first
 
 
 def _storage_shape(u: UOp) -> Shape:
@@ -293,9 +297,14 @@ def device_from_uop(u: UOp) -> str | tuple[str, ...] | None:
     if u.op is Ops.BUFFER or u.op is Ops.PARAM:
         record: ParamArg = u.arg
         return record.device
-    if u.op in _PLACED:
-        return _PLACED[u.op](u)
+    placed = _PLACED.get(u.op)
+    if placed is not None:
+        return placed(u)
     if u.op is Ops.GETTUPLE:
         found = _body(u.src[0]).src[u.arg].device
         return found if found is not None else next((s.device for s in u.src[0].src[1:] if s.device is not None), None)
-    return next((s._device for s in u.src if s._device is not None), None)
+    for s in u.src:
+        device = s._device
+        if device is not None:
+            return device
+    return None
