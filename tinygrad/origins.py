@@ -5,9 +5,9 @@ Out:  ``with_origins``, graphs in which the storage of such numbers is the expre
 Why:  storage does not know how its content was computed, but printing a loss must not change what ``backward`` does.
 
 A graph is kept as long as somebody shows the number, none of the storage that it reads was overwritten, and neither too
-many others nor too much storage were kept since. Only single numbers have one: keeping what a large value was computed from would double the
-memory of programs that never ask for a gradient. For the same reason a chain of numbers, each computed from the one
-before, is kept in part only.
+many others nor too much storage were kept since. Only single numbers have one: keeping what a large value was computed
+from would double the memory of programs that never ask for a gradient. For the same reason a chain of numbers, each
+computed from the one before, is kept in part only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 _MOST: Final = 128  # graphs that are kept
-# Bytes of storage that may stay alive for them: a loop that evaluates a model and keeps its losses must not keep inputs.
+# Bytes of storage that may stay alive for them: a loop that evaluates a model and keeps losses must not keep inputs.
 _MOST_BYTES: Final = 1 << 28
 
 
@@ -53,8 +53,9 @@ class _Kept:
 
     def add(self, number: UOp, origin: _Origin) -> None:
         """Keep a graph; where they become too many, or read too much, the older ones are forgotten."""
-        before = self.origins.get(self.newest() if self.newest else None)
-        self.nbytes += sum(_nbytes(u) for u in origin.reads - (before.reads if before else frozenset()))
+        last = self.newest() if self.newest is not None else None
+        before = self.origins.get(last) if last is not None else None
+        self.nbytes += sum(map(_nbytes, origin.reads - (before.reads if before is not None else frozenset())))
         if self.nbytes > _MOST_BYTES:
             self.origins.clear()
             self.nbytes = sum(map(_nbytes, origin.reads))
@@ -126,7 +127,9 @@ def with_origins(root: Tensor, *others: Tensor) -> list[UOp]:
     expressions = _expressions_in(root.uop) if _origins and not capturing else {}
     if not expressions:
         return given
-    return [u.substitute(expressions, walk=True) if u is given[0] or buffer_under(u) in expressions else u for u in given]
+    return [
+        u.substitute(expressions, walk=True) if u is given[0] or buffer_under(u) in expressions else u for u in given
+    ]
 
 
 def _expressions_in(root: UOp) -> dict[UOp, UOp]:

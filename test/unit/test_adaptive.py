@@ -42,7 +42,9 @@ def in_torch(name: str, params: list[torch.Tensor], arguments: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize(("name", "arguments"), CASES, ids=lambda x: x if isinstance(x, str) else "-".join(x) or "plain")
+@pytest.mark.parametrize(
+    ("name", "arguments"), CASES, ids=lambda x: x if isinstance(x, str) else "-".join(x) or "plain"
+)
 def test_steps_equal_those_of_torch(name: str, arguments: dict[str, Any], fused: bool) -> None:
     rng = np.random.default_rng(5)
     values = [rng.standard_normal(shape).astype(np.float32) for shape in SHAPES]

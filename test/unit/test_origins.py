@@ -1,5 +1,6 @@
 """Reading a single number does not change what backward and gradient find: the graph that it came from is kept."""
 
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -116,6 +117,21 @@ def test_graphs_do_not_pile_up(weight: Tensor) -> None:
     assert len(origins._origins) <= origins._MOST
     del kept, number
     assert not origins._origins
+
+
+def test_a_loop_that_keeps_losses_does_not_keep_inputs(weight: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origins, "_MOST_BYTES", 1 << 16)
+    losses, inputs = [], []
+    for i in range(40):
+        batch = Tensor.full((1 << 10,), float(i)).contiguous().realize()
+        inputs.append(weakref.ref(batch.uop.base))
+        loss = (weight.sum() * batch).mean()
+        losses.append((loss.item(), loss))
+    del batch
+    assert sum(ref() is not None for ref in inputs) <= 17, "16 of 4 KiB, and the last"
+    losses[-1][1].backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [39.0] * weight.numel()
 
 
 def test_a_parameter_of_one_element_stays_a_parameter() -> None:
