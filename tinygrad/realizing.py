@@ -63,15 +63,15 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
             remember_origin(before, tensor.uop, becomes or {})
 
 
-def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> Becomes:
-    """Compute a tensor, by the kernels that computed an equal graph before if there were any."""
+def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> Becomes | None:
+    """Compute a tensor; by the kernels that computed an equal graph before if there were any, and then returns None."""
     from tinygrad.engine.eager import remember, run_known
 
     root = tensor.uop
     shown = run_known(form, update_stats)
     if shown is not None:
         apply_map_to_tensors({root: shown}, "realize", [tensor])
-        return {}
+        return None
     linear, becomes = _compute([tensor], update_stats)
     remember(form, linear, becomes.get(root))
     return becomes

@@ -434,7 +434,7 @@ def side_of_range(dtype: DType, x: int) -> int:
     """Return -1 or 1 for a number below or above all values of a strong integer dtype, else 0."""
     if dtype.kind not in ("int", "uint") or dtype.bitsize > 64:
         return 0
-    return (x > dtype.max) - (x < dtype.min)
+    return int(x > dtype.max) - int(x < dtype.min)
 
 
 def _within(dtype: DType, limit: Any, is_lower: bool) -> Any:

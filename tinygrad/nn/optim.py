@@ -7,8 +7,9 @@ Why:  a step is a graph like any other, so it is scheduled with the rest and run
       Gradients, which may still be expressions over the parameter, are stored first: state that is computed from the
       old parameter, and a parameter that is computed from the old state, would wait for each other.
 
-Two families are defined here: ``LARS`` (with ``SGD`` and ``Muon``) moves along the gradient or its running sum, ``LAMB`` (with
-``Adam`` and ``AdamW``) along the mean of the gradient over the root of its mean square. ``nn/adaptive.py`` has others.
+Two families are defined here: ``LARS`` (with ``SGD`` and ``Muon``) moves along the gradient or its running sum,
+``LAMB`` (with ``Adam`` and ``AdamW``) along the mean of the gradient over the root of its mean square. ``nn/adaptive.py`` has
+others.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ The split depends on sizes only, never on the number of threads, so results do n
 
 from __future__ import annotations
 
+from typing import Any
+
 from tinygrad.helpers import getenv, prod
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -121,7 +123,7 @@ def split_reduce(reduce: UOp) -> UOp:
     return partial._rop(op, (axis,))._mop(Ops.RESHAPE, reduce.shape)
 
 
-def storage_order(x: UOp, shape: tuple[int, ...]) -> tuple[int, ...]:
+def storage_order(x: UOp, shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Return the order of axes in which partial results of a sum over ``x`` are stored.
 
     A contraction computes vectors along an axis that only one factor has. Where the last axis is none that fills them,
