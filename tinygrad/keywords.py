@@ -30,7 +30,7 @@ _OUT: Final = "results are new tensors: write x.assign(...) to fill the storage 
 _DENSE: Final = "gradients are dense: leave it out"
 _GRAPH: Final = "graphs stay as long as a tensor of theirs does, and gradients are graph: leave it out"
 _SAMPLES: Final = "Tensor.gradient differentiates; the slopes of samples are (t[2:] - t[:-2]) / 2 inside"
-_WINDOWS: Final = "one dim at a time: t.unfold(-2, k, stride).unfold(-2, k, stride), and a permute and reshape"
+_WINDOWS: Final = "write t.im2col(kernel_size, dilation, padding, stride)"
 _CAST: Final = "write t.cast(dtype)"
 _MOVE: Final = "parameters are made on Device.DEFAULT, as dtypes.default_float; move them with layer.weight.to_(device)"
 

@@ -12,6 +12,7 @@ computed from the one before, is kept in part only.
 
 from __future__ import annotations
 
+import atexit
 import weakref
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -71,6 +72,7 @@ def _nbytes(buffer: UOp) -> int:
 
 _kept = _Kept()
 _origins = _kept.origins
+atexit.register(_origins.clear)  # nodes must not outlive the modules that their removal needs
 
 
 def is_single_float(tensor: Tensor) -> bool:

@@ -312,7 +312,8 @@ def test_pooling(options: dict[str, Any]) -> None:
          (1, 2, 4, 5),
            like=lambda x, m=mode, s=size, c=corners: F.interpolate(
                x, s, mode="bilinear" if m == "linear" else m, align_corners=c if m == "linear" else None))
-      for mode, corners in (("linear", False), ("linear", True), ("nearest", False), ("nearest-exact", False))
+      for mode, corners in (("linear", False), ("linear", True), ("nearest", False), ("nearest-exact", False),
+                            ("area", False))
       for size in ((7, 3), (8, 10))),
 )  # fmt: skip
 def test_other_pooling(fn: Any, inputs: Any, options: Any) -> None:

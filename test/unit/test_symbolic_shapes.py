@@ -34,6 +34,12 @@ def softmax(x: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
 # Name -> (tensor program of a, b and the bound size v, the same in numpy of plain arrays and a plain size k).
 Case = tuple[Callable[[Tensor, Tensor, UOp], Tensor], Callable[[Any, Any, int], Any]]
 VIEWS: dict[str, Case] = {
+    # sizes that were computed in different ways, such as v * 6 and 1 * v * 6
+    "flat with arange": (lambda a, b, v: a[:v].flatten() + Tensor.arange(v * COLUMNS),
+                         lambda a, b, k: a[:k].flatten() + np.arange(k * COLUMNS)),
+    "merged twice": (lambda a, b, v: a[:v].flatten() + a[:v].reshape(v * 2, 3).flatten(),
+                     lambda a, b, k: 2 * a[:k].flatten()),
+    "spread": (lambda a, b, v: a[0, :1].expand(2 * v * 3) + a[:v].flatten(), lambda a, b, k: a[0, 0] + a[:k].flatten()),
     "rows": (lambda a, b, v: a[:v] * 2, lambda a, b, k: a[:k] * 2),
     "columns": (lambda a, b, v: b[:, :v] + 1, lambda a, b, k: b[:, :k] + 1),
     "shrink": (lambda a, b, v: a.shrink(((0, v), (1, 3))), lambda a, b, k: a[:k, 1:3]),
@@ -75,6 +81,9 @@ VALUES: dict[str, Case] = {
     "product": (lambda a, b, v: a[:v].prod(0), lambda a, b, k: a[:k].prod(0)),
     "variance": (lambda a, b, v: a[:v].var(0, correction=0), lambda a, b, k: a[:k].var(0)),
     "position": (lambda a, b, v: a[:v].argmax(0), lambda a, b, k: a[:k].argmax(0)),
+    "position of all": (lambda a, b, v: a[:v].argmax(), lambda a, b, k: a[:k].argmax()),
+    "median of all": (lambda a, b, v: a[:v].median(), lambda a, b, k: np.sort(a[:k], None)[(6 * k - 1) // 2]),
+    "by mask": (lambda a, b, v: a[:v][a[:v] > 0].sum(), lambda a, b, k: a[:k][a[:k] > 0].sum()),
     "positions": (lambda a, b, v: a[:v].argsort(0), lambda a, b, k: a[:k].argsort(0, kind="stable")),
     "running sum": (lambda a, b, v: a[:v].cumsum(0), lambda a, b, k: a[:k].cumsum(0)),
     "sorted": (lambda a, b, v: a[:v].sort(0)[0], lambda a, b, k: np.sort(a[:k], 0)),

@@ -142,7 +142,6 @@ def test_nonzero_as_a_tuple() -> None:
         (lambda: Tensor(IMAGES).interpolate((2, 2), scale_factor=2), ValueError, "one of the two"),
         (lambda: Tensor(IMAGES).interpolate(scale_factor=0.1), ValueError, "positive sizes"),
         (lambda: Tensor(IMAGES).interpolate((2,), "bilinear"), AssertionError, "interpolate: mode 'bilinear'"),
-        (lambda: Tensor(IMAGES).interpolate((2, 2), "area"), AssertionError, "adaptive_avg_pool2d"),
     ],
 )  # fmt: skip
 def test_arguments_that_do_not_fit(call: Callable[[], Any], error: type[Exception], match: str) -> None:

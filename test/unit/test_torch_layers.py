@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tinygrad import Tensor
+from tinygrad import Tensor, nn
 
 torch = pytest.importorskip("torch")
 
@@ -67,6 +68,7 @@ gaussian_nll_loss: (a.gaussian_nll_loss(a * 2, a.abs()), a.gaussian_nll_loss(a *
 cosine_similarity: (a.cosine_similarity(a * a), a.cosine_similarity(v, 0)) ~ (F.cosine_similarity(a, a * a), F.cosine_similarity(a, v, 0))
 pairwise_distance: (a.pairwise_distance(a * 2), a.pairwise_distance(v, 1.0, keepdim=True)) ~ (F.pairwise_distance(a, a * 2), F.pairwise_distance(a, v, 1.0, keepdim=True))
 fold: (a.reshape(1, 4, 3).fold((2, 4), 2), (c.reshape(2, 4, 3) * 2).fold((5, 2), (2, 2), 1, (1, 0), (2, 1)), a.flatten().reshape(4, 3).fold((2, 4), (2, 2))) ~ (F.fold(a.reshape(1, 4, 3), (2, 4), 2), F.fold(c.reshape(2, 4, 3) * 2, (5, 2), (2, 2), 1, (1, 0), (2, 1)), F.fold(a.flatten().reshape(4, 3), (2, 4), (2, 2)))
+im2col: (c.unsqueeze(0).im2col(2), c.reshape(1, 1, 4, 6).im2col((2, 3), (1, 2), (1, 0), (2, 1)), (c * 2).reshape(2, 3, 4).im2col((3, 1), padding=1)) ~ (F.unfold(c.unsqueeze(0), 2), F.unfold(c.reshape(1, 1, 4, 6), (2, 3), (1, 2), (1, 0), (2, 1)), F.unfold((c * 2).reshape(2, 3, 4), (3, 1), padding=1))
 affine_grid: (a[:2].unsqueeze(0).affine_grid((1, 1, 3, 4)), c[:, :2, :3].affine_grid((2, 3, 2, 4), True), c[:1].affine_grid((1, 1, 2, 3, 2)), c.affine_grid([2, 1, 2, 3, 2], align_corners=True)) ~ (F.affine_grid(a[:2].unsqueeze(0), (1, 1, 3, 4), False), F.affine_grid(c[:, :2, :3], (2, 3, 2, 4), True), F.affine_grid(c[:1], (1, 1, 2, 3, 2), False), F.affine_grid(c, [2, 1, 2, 3, 2], align_corners=True))
 grid_sample: [c.unsqueeze(0).grid_sample((a * 0.37).reshape(1, 2, 3, 2), *how) for how in SAMPLING] + [(c.reshape(1, 1, 2, 3, 4) * 2).grid_sample((a * 0.37).reshape(1, 2, 2, 1, 3), *how) for how in SAMPLING if how[0] != "bicubic"] ~ [F.grid_sample(c.unsqueeze(0), (a * 0.37).reshape(1, 2, 3, 2), *how) for how in SAMPLING] + [F.grid_sample(c.reshape(1, 1, 2, 3, 4) * 2, (a * 0.37).reshape(1, 2, 2, 1, 3), *how) for how in SAMPLING if how[0] != "bicubic"]
 embedding_bag: [(k % 4).embedding_bag(a, mode=m, padding_idx=p) for m in ("sum", "mean", "max") for p in (None, -2)] + [(k.flatten() % 4).embedding_bag(a, offsets, m, include_last_offset=last) for m in ("sum", "mean", "max") for last in (False, True)] + [(k % 4).embedding_bag(a, mode="sum", per_sample_weights=p)] ~ [F.embedding_bag(k % 4, a, mode=m, padding_idx=p) for m in ("sum", "mean", "max") for p in (None, -2)] + [F.embedding_bag(k.flatten() % 4, a, offsets, mode=m, include_last_offset=last) for m in ("sum", "mean", "max") for last in (False, True)] + [F.embedding_bag(k % 4, a, mode="sum", per_sample_weights=p)]
@@ -145,3 +147,27 @@ M, IDS = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), Tensor([[0, 1], [1, 0]])
 def test_errors(call: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         call()
+
+
+@pytest.mark.parametrize("how", [{"size": 3}, {"size": 7}, {"size": 12}, {"scale_factor": 0.5}, {"scale_factor": 1.3}])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_interpolate_to_means_of_areas(dims: int, how: dict[str, Any]) -> None:
+    values = np.random.default_rng(dims).standard_normal((2, 3, 5, 7, 6)[: 2 + dims]).astype(np.float32)
+    given = {key: (value,) * dims for key, value in how.items()}
+    ours, theirs = Tensor(values), torch.from_numpy(values).requires_grad_()
+    found = ours.interpolate(mode="area", **given)
+    expected = torch.nn.functional.interpolate(theirs, mode="area", **given)
+    weights = np.random.default_rng(9).standard_normal(found.shape).astype(np.float32)
+    (expected * torch.from_numpy(weights)).sum().backward()
+    gradient = (found * Tensor(weights)).sum().gradient(ours)[0]
+    np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient.numpy(), theirs.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d])
+@pytest.mark.parametrize("name", ["valid", "VALID"])
+def test_layers_take_valid_as_no_padding(make: Any, name: str) -> None:
+    named, numbered = make(2, 3, 3, padding=name), make(2, 3, 3)
+    named.weight, named.bias = numbered.weight, numbered.bias
+    x = Tensor.rand(1, 2, *(6,) * (numbered.weight.ndim - 2))
+    np.testing.assert_array_equal(named(x).numpy(), numbered(x).numpy())

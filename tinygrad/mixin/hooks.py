@@ -166,11 +166,15 @@ def shape_args(shape: Any, args: tuple[Any, ...], op: str) -> tuple[Any, ...]:
 def size_arg(size: Any, given: tuple[Any, ...], op: str) -> Any:
     """Return one of the sizes of a shape as an int, a symbolic int or None.
 
+    Symbolic ones are simplified: shapes are compared node by node, so equal sizes have to be one node.
+
     Raises:
         ArgumentError: It is something else.
     """
-    if size is None or type(size) is int or (hasattr(size, "size_text") and size.device is None):
+    if size is None or type(size) is int:
         return size
+    if hasattr(size, "size_text") and size.device is None:
+        return ssimplify(size)
     if hasattr(size, "__index__") and not hasattr(size, "_uop"):
         try:
             return operator.index(size)

@@ -124,7 +124,8 @@ class MaskMixin(ReduceMixin):
         at = type(self).arange(mask.shape[0], dtype=dtypes.int32)
         columns, step = [], 1
         for n in reversed(self.shape):
-            columns.append(((at // step) % max(n, 1))._compress(mask, count, fill_value))
+            at_least_one = max(n, 1) if isinstance(n, int) else n.maximum(1)
+            columns.append(((at // step) % at_least_one)._compress(mask, count, fill_value))
             step *= n
         return columns[::-1]
 

@@ -1,8 +1,8 @@
 """Resizing of the trailing dims.
 
 In:   (..., *spatial), and new sizes or factors.
-Out:  nearest, linear or cubic resampling.
-Why:  dim by dim, each new place reads 1, 2 or 4 old ones: gathers with weights, so that gradients scatter.
+Out:  nearest, linear or cubic resampling, or means of areas.
+Why:  dim by dim, each new place reads a few old ones: gathers with weights, so that gradients scatter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Mode -> (how one dim is resampled, number of dims that it is for; 0 for any).
 _MODES = {
     "linear": ("linear", 0), "bilinear": ("linear", 2), "trilinear": ("linear", 3), "bicubic": ("cubic", 2),
-    "nearest": ("nearest", 0), "nearest-exact": ("nearest-exact", 0),
+    "nearest": ("nearest", 0), "nearest-exact": ("nearest-exact", 0), "area": ("area", 0),
 }  # fmt: skip
 _CUBIC = -0.75  # slope of the cubic kernel at 1, as torch has it
 
@@ -59,8 +59,8 @@ class ResizeMixin(IndexMixin):
 
         Args:
             size: New sizes.
-            mode: ``linear`` (``bilinear``, ``trilinear`` for 2 and 3 sizes), ``bicubic`` for 2, ``nearest`` or
-                ``nearest-exact``.
+            mode: ``linear`` (``bilinear``, ``trilinear`` for 2 and 3 sizes), ``bicubic`` for 2, ``nearest``,
+                ``nearest-exact``, or ``area``: the mean of all that a new place covers, in whole or in part.
             align_corners: With ``linear`` and ``bicubic``: the first and last samples coincide with those of the input.
             scale_factor: In place of ``size``: factors of the sizes, or one for all dims after the second one. As in
                 torch, places are computed from the factors, not from the sizes that they are rounded down to.
@@ -82,11 +82,12 @@ class ResizeMixin(IndexMixin):
             raise AssertionError(
                 f"interpolate: mode {mode!r}, align_corners={align_corners} for {len(sizes)} sizes; expected one of "
                 f"{', '.join(_MODES)} (two for bilinear and bicubic, three for trilinear), and align_corners with the "
-                "linear and cubic ones only; adaptive_avg_pool2d is torch's mode 'area'"
+                "linear and cubic ones only"
             )
         x = self if method.startswith("nearest") or dtypes.is_float(self.dtype) else self.cast(dtypes.default_float)
         for i, (n, ratio) in enumerate(zip(sizes, ratios, strict=True)):
-            x = x._resize(self.ndim - len(sizes) + i, n, ratio, method, align_corners)
+            dim = self.ndim - len(sizes) + i
+            x = x._averaged(dim, n) if method == "area" else x._resize(dim, n, ratio, method, align_corners)
         return x.cast(self.dtype)
 
     def _new_sizes(self, size: Any, factor: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -112,6 +113,22 @@ class ResizeMixin(IndexMixin):
                 )
             )
         return sizes, ratios
+
+    def _averaged(self, dim: int, n: int) -> Self:
+        """Cut a dim into n parts of about the same length, which overlap where n does not divide it: their means."""
+        old = self.shape[dim]
+        if old % n == 0:
+            return self.unflatten(dim, (n, old // n)).mean(dim + 1)
+        longest = max(-(-(i + 1) * old // n) - i * old // n for i in range(n))
+        place = type(self).arange(n, dtype=dtypes.int64).unsqueeze(1)
+        start = place * old // n
+        count = ((place + 1) * old + (n - 1)) // n - start
+        tap = type(self).arange(longest, dtype=dtypes.int64)
+        index = (start + tap).minimum(old - 1).cast(dtypes.int32).flatten()
+        weight = (tap < count).where(count.cast(dtypes.default_float).reciprocal(), 0.0).cast(self.dtype)
+        found = self._take(index, dim).unflatten(dim, (n, longest))
+        along = (1,) * dim + (n, longest) + (1,) * (self.ndim - dim - 1)
+        return (found * weight.reshape(along)).sum(dim + 1)
 
     def _resize(self, dim: int, n: int, ratio: float, method: str, align_corners: bool) -> Self:
         old = self.shape[dim]

@@ -62,7 +62,7 @@ LAYERS: Final = (
     ("write the method of Tensor: cosine_similarity, pairwise_distance", "CosineSimilarity PairwiseDistance"),
     ("write the method of Tensor: pixel_shuffle, pixel_unshuffle, channel_shuffle", "Pixel* ChannelShuffle"),
     ("write t.interpolate(size, mode)", "Upsampl*"),
-    ("write t.fold(output_size, kernel_size), and t.unfold(dim, size, step) for each dim", "Fold Unfold"),
+    ("write t.fold(output_size, kernel_size) and t.im2col(kernel_size)", "Fold Unfold"),
     ("write Tensor.einsum('bi,oij,bj->bo', a, weight, b) + bias", "Bilinear"),
     ("write ids.embedding_bag(weight)", "EmbeddingBag"),
     ("write t / (k + alpha * (t * t) averaged over the channels beside).pow(beta)", "LocalResponseNorm CrossMapLRN2d"),

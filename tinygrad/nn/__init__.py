@@ -106,7 +106,7 @@ class Conv2d:
         kernel_size: One length for both axes, or one for each.
         stride: Step of the window, one number or one for each axis.
         padding: Zeros on both sides, one number, one for each axis, or flat (before, after) pairs, last axis first;
-            or "same": as many as keep the size, the odd one behind, as in torch.
+            or "same": as many as keep the size, the odd one behind, as in torch; or "valid": none.
         dilation: Distance between the taps of the kernel.
         groups: Number of independent parts that the channels are cut into.
         bias: Whether a value per output channel is added.
@@ -144,14 +144,12 @@ class Conv2d:
             )
         self.kernel_size: tuple[int, ...] = make_tuple(kernel_size, 2)
         self.stride, self.dilation, self.groups = stride, dilation, groups
-        self.padding = self._same_padding(padding) if isinstance(padding, str) else padding
+        self.padding = self._padding_named(padding) if isinstance(padding, str) else padding
         fan_in = in_channels * prod(self.kernel_size)
         self.weight = _uniform(self._weight_shape(in_channels, out_channels), fan_in)
         self.bias = _uniform((out_channels,), fan_in) if bias else None
 
-    def _same_padding(self, padding: str) -> tuple[int, ...]:
-        if padding.lower() != "same":
-            raise ValueError(f'{type(self).__name__}: padding must be numbers or "same", not {padding!r}')
+    def _padding_named(self, padding: str) -> tuple[int, ...]:
         stride, dilation = (make_tuple(x, len(self.kernel_size)) for x in (self.stride, self.dilation))
         return named_padding(type(self).__name__, padding, self.kernel_size, stride, dilation)
 

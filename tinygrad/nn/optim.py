@@ -8,8 +8,8 @@ Why:  a step is a graph like any other, so it is scheduled with the rest and run
       old parameter, and a parameter that is computed from the old state, would wait for each other.
 
 Two families are defined here: ``LARS`` (with ``SGD`` and ``Muon``) moves along the gradient or its running sum,
-``LAMB`` (with ``Adam`` and ``AdamW``) along the mean of the gradient over the root of its mean square. ``nn/adaptive.py`` has
-others.
+``LAMB`` (with ``Adam`` and ``AdamW``) along the mean of the gradient over the root of its mean square. Others are in
+``nn/adaptive.py``.
 """
 
 from __future__ import annotations

@@ -91,6 +91,23 @@ class ImageNames(ProductNames):
         (folded,) = windows.gradient(image, gradient=columns)
         return folded if self.ndim == 3 else folded.squeeze(0)
 
+    def im2col(
+        self, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
+    ) -> Self:  # fmt: skip
+        """The windows of an image (N, C, H, W) as columns, (N, C * h * w, number of windows): F.unfold of torch."""
+        kernel, apart, steps = (
+            per_dim("im2col", name, make_tuple(value, 2), 2)
+            for name, value in (("kernel_size", kernel_size), ("dilation", dilation), ("stride", stride))
+        )
+        image, pads = (self if self.ndim == 4 else self.unsqueeze(0)), pads_of(padding, 2)
+        spans = [d * (k - 1) + 1 - sum(pad) for k, d, pad in zip(kernel, apart, pads, strict=True)]
+        require_shape(self.ndim in {3, 4} and all(n >= span for n, span in zip(image.shape[2:], spans, strict=True)),
+                      "im2col", f"windows of {kernel}", {"image": self},
+                      "(N, C, H, W) or (C, H, W), padded at least as large as a window")  # fmt: skip
+        windows = image.pad(((0, 0), (0, 0), *pads))._pool(kernel, steps, apart).permute(0, 1, 4, 5, 2, 3)
+        columns = windows.flatten(4, 5).flatten(1, 3)
+        return columns if self.ndim == 4 else columns.squeeze(0)
+
     # ---- sampling ----------------------------------------------------------------------------------------------------
 
     def affine_grid(self, size: Sequence[int], align_corners: bool = False) -> Self:

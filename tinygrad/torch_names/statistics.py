@@ -132,7 +132,7 @@ class StatisticsNames(NumberNames):
         require_shape(not is_empty, "median", f"dim {axis} has no elements", {"tensor": self}, "at least one element")
         middle = (self.shape[axis] - 1) // 2
         values, indices = self.sort(axis)  # NaN come last
-        at = values._slice_dim(axis, -1 % self.shape[axis], self.shape[axis]).isnan()
+        at = values._slice_dim(axis, self.shape[axis] - 1, self.shape[axis]).isnan()
         first_nan = values.isnan().argmax(axis, keepdim=True)
         place = at.where(first_nan, middle)
         found = values.gather(axis, place), indices.gather(axis, place)
