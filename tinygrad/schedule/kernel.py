@@ -7,7 +7,6 @@ Why:  steps between rangeify and emit reorder, merge and rewrite kernels without
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tinygrad.uop import Ops
@@ -39,6 +38,19 @@ class StoreNest:
     ranges: tuple[UOp, ...]
     serial: bool = False  # data-dependent targets: program order decides which write wins
     accumulate: Ops | None = None  # combines what is there with the value: ADD, MUL or MAX
+    _walked: tuple[tuple[UOp, ...], tuple[UOp, ...]] = field(default=((), ()), init=False, repr=False, compare=False)
+
+    def roots(self) -> tuple[UOp, ...]:
+        """Return the expressions of the nest."""
+        return (self.index, self.value) if self.gate is None else (self.index, self.value, self.gate)
+
+    def accesses(self) -> tuple[UOp, ...]:
+        """Return the INDEX nodes of the expressions: walked once, though steps ask for them a dozen times."""
+        roots = self.roots()
+        if self._walked[0] != roots:
+            found = dict.fromkeys(u for root in roots for u in root.toposort() if u.op is Ops.INDEX)
+            self._walked = (roots, tuple(found))
+        return self._walked[1]
 
 
 @dataclass
@@ -61,21 +73,9 @@ class Kernel:
     body: UOp | None = None
     order: int = 0
 
-    def roots(self) -> Iterator[UOp]:
-        """Yield the expressions of the kernel."""
-        for nest in self.nests:
-            yield nest.index
-            yield nest.value
-            if nest.gate is not None:
-                yield nest.gate
-
     def loads(self) -> dict[UOp, None]:
         """Return the stand-ins that the kernel reads."""
-        found: dict[UOp, None] = {}
-        for root in self.roots():
-            for u in root.toposort():
-                if u.op is Ops.INDEX:
-                    found[u.src[0]] = None
+        found = dict.fromkeys(u.src[0] for nest in self.nests for u in nest.accesses())
         for nest in self.nests:
             if nest.accumulate:
                 found[nest.target] = None

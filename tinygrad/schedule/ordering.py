@@ -349,11 +349,10 @@ def in_place_hazard(kernel: Kernel, leaves: dict[UOp, Leaf]) -> bool:
     targets = {nest.target: nest for nest in kernel.nests}
     if len(targets) < len(kernel.nests):
         return True
-    for root in kernel.roots():
-        for u in root.toposort():
-            if u.op is not Ops.INDEX or u.src[0].dtype is dtypes.void:
-                continue
-            written = targets.get(root_storage(u.src[0], leaves))
-            if written is not None and (u.src[1] is not written.index or written.serial or u.src[0].tag is not None):
-                return True
+    for u in (access for nest in kernel.nests for access in nest.accesses()):
+        if u.src[0].dtype is dtypes.void:
+            continue
+        written = targets.get(root_storage(u.src[0], leaves))
+        if written is not None and (u.src[1] is not written.index or written.serial or u.src[0].tag is not None):
+            return True
     return False

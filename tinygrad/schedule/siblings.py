@@ -26,6 +26,8 @@ SMALL = 4096  # kernels of so few elements merge even without a common operand: 
 
 
 def _reductions(nest: StoreNest) -> tuple[UOp, ...]:
+    if not nest.value.op_in_backward_slice_with_self(Ops.REDUCE):
+        return ()
     return tuple(u for u in nest.value.toposort() if u.op is Ops.REDUCE)
 
 
@@ -151,7 +153,7 @@ def forward_nests(first: Kernel, then: Kernel, leaves: dict[UOp, Leaf]) -> list[
     for nest, state in zip(first.nests, first.writes, strict=True):
         stored[state] = nest
     made = [merge_nests(first.nests, n) for n in then.nests]
-    loads = {u for n in made for root in (n.value, n.index) for u in root.toposort() if u.op is Ops.INDEX}
+    loads = {u for n in made for u in n.accesses()}
     values: dict[UOp, UOp] = {}
     for load in loads:
         leaf = leaves.get(load.src[0])
