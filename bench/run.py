@@ -27,7 +27,7 @@ from bench.peers.process import PeerProcess
 from bench.table import main_table, write_between_marks
 from bench.workloads import WORKLOADS, Workload
 
-_README: Final = Path(__file__).with_name("README.md")
+README: Final = Path(__file__).with_name("README.md")
 # Seconds of a call from which one call makes a turn, and a peer takes part in the first turns only.
 _SLOW_CALL: Final = 0.5
 _SLOW_TURNS: Final = 3
@@ -195,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = report(rows, made, machine.highest(peaks), (before, machine.load_average()))
     print(text)
     if arguments.write:
-        write_between_marks(_README, arguments.write, text)
+        write_between_marks(README, arguments.write, text)
     return int(any(row.ours.failure for row in rows))
 
 

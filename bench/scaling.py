@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from bench import machine
 from bench.measure import Peak, Row, growth_exponent, share_of_peak
 from bench.peers import ALONE
-from bench.run import Bench, bench, parser
-from bench.table import format_ratio, render, time_cell
+from bench.run import README, Bench, bench, parser
+from bench.table import format_ratio, render, time_cell, write_between_marks
 from bench.workloads import FAMILIES
 
 
@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit status."""
     options = parser("Measure series of sizes, with one thread and with several.")
     options.add_argument("--family", default=",".join(FAMILIES), help=f"comma list of {', '.join(FAMILIES)}")
+    options.add_argument("--write", action="store_true", help="write the tables into bench/README.md too")
     options.set_defaults(peers="torch", rounds=5)
     arguments = options.parse_args(argv)
     names = arguments.family.split(",")
@@ -82,11 +83,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         peak = machine.highest([machine.measure_peak(arguments.threads, made.scratch) for _ in range(2)])
         measured = {name: measure_family(made, name, arguments) for name in names}
         peers = [name for name in made.names if name != ALONE.name]
-    print(machine.describe(arguments.threads, peak), f"Load average {before:.1f}.")
+    parts = [f"{machine.describe(arguments.threads, peak)} Load average {before:.1f}."]
     for name, rows in measured.items():
-        print(f"\n## {name}\n\n{family_table(rows, peers, peak)}\n\n{growth(rows)}")
-    failures = [line for rows in measured.values() for row in rows for line in row.failures]
-    print(*(f"\n{line}" for line in failures), sep="")
+        parts += [f"### {name}", family_table(rows, peers, peak), growth(rows)]
+    parts += [line for rows in measured.values() for row in rows for line in row.failures]
+    text = "\n\n".join(parts)
+    print(text)
+    if arguments.write:
+        write_between_marks(README, "scaling", text)
     return int(any(row.ours.failure for rows in measured.values() for row in rows))
 
 
