@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,6 +115,7 @@ def _running(tree: ast.AST) -> Iterator[ast.AST]:
         stack.extend(ast.iter_child_nodes(node))
 
 
+@functools.cache
 @functools.cache
 def upward_edges() -> dict[tuple[str, str], int]:
     """Return the edges that point to a later stage, with the line of the first."""
