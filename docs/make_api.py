@@ -169,7 +169,7 @@ PAGES: Final = (
         "Optimizers",
         "`from tinygrad.nn import optim`. A step needs `TRAINING`, and a gradient for every parameter.",
         nn.optim,
-        "Optimizer OptimizerGroup SGD LARS Muon Adam AdamW LAMB",
+        "Optimizer OptimizerGroup SGD LARS Muon Adam AdamW LAMB Adagrad Adadelta RMSprop Adamax NAdam RAdam",
         "nn.optim.",
     ),
     Page(
@@ -226,6 +226,7 @@ Every operator has an in-place form, such as `a += b`, which assigns the result 
 def members(page: Page) -> Iterator[tuple[str, Any, str]]:
     """Yield (name, function or class, how users write it before its parameters) of what a page documents."""
     for name in page.names.split():
+        getattr(page.owner, name)  # a module may fetch it from another one when it is asked for first
         raw = inspect.getattr_static(page.owner, name)
         if page.owner is not Tensor:
             yield name, raw, page.shown + name

@@ -32,13 +32,23 @@ def fill_gradients(root: Tensor, gradient: Tensor | None) -> None:
         )
     root_grad = root_gradient(root, gradient)
     floats = [t for t in live_tensors() if dtypes.is_float(t.dtype) and not t.uop.is_virtual and t._wants_grad]
-    differentiated, *nodes = with_origins(root, *floats)
+    differentiated, *nodes = nodes_to_differentiate(root, *floats)
     reached = _undetached(differentiated)
     wanted = [(t, node) for t, node in zip(floats, nodes, strict=True) if node in reached]
     found = compute_gradient(differentiated, root_grad, dict.fromkeys(node for _, node in wanted))
     for t, node in wanted:
         grad = found[node] if node in found else node.const_like(0)
         _add_gradient(t, t._wrap_uop(grad))
+
+
+def nodes_to_differentiate(root: Tensor, *others: Tensor) -> list[UOp]:
+    """Return the nodes of tensors, in which numbers that were read before are what they were computed from.
+
+    In a capture such numbers are inputs: its replays read what their storage holds by then.
+    """
+    from tinygrad.engine.capturing import capturing
+
+    return [t.uop for t in (root, *others)] if capturing else with_origins(root, *others)
 
 
 def _add_gradient(tensor: Tensor, grad: Tensor) -> None:

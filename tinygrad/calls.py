@@ -111,7 +111,8 @@ class CallMixin(ReadMixin):
             fault = f"frame_pos is {frame_pos!r}"
             raise AssertionError(error_text("decode_hevc_frame", fault, rule="a bound Variable"))
         fault = f"device {self.device} has no video decoder"
-        raise NotImplementedError(error_text("decode_hevc_frame", fault, {"chunk": self}))
+        hint = "no device here has one: decode the video with another program, and give its frames as numpy arrays"
+        raise NotImplementedError(error_text("decode_hevc_frame", fault, {"chunk": self}, hint=hint))
 
     def callify(self, *lst: Self) -> Self:
         """Turn the pending graph of self and ``lst`` into one call node without running it; returns self.

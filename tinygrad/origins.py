@@ -4,17 +4,17 @@ In:   a float tensor of one element that gets its value, such as a loss whose ``
 Out:  ``with_origins``, graphs in which the storage of such numbers is the expression that it was computed from.
 Why:  storage does not know how its content was computed, but printing a loss must not change what ``backward`` does.
 
-A graph is kept as long as somebody shows the number, none of the storage that it reads was overwritten, and neither too
-many others nor too much storage were kept since. Only single numbers have one: keeping what a large value was computed
-from would double the memory of programs that never ask for a gradient. For the same reason a chain of numbers, each
-computed from the one before, is kept in part only.
+A graph is kept as long as somebody shows the number, none of the storage that it reads was overwritten, and not too
+many others were kept since. Only single numbers have one: keeping what a large value was computed from would double the
+memory of programs that never ask for a gradient. For the same reason a chain of numbers, each computed from the one
+before, is kept in part only.
 """
 
 from __future__ import annotations
 
 import atexit
 import weakref
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from tinygrad.dtype import dtypes
 from tinygrad.live import buffer_under, is_view_node
@@ -27,51 +27,25 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 _MOST: Final = 128  # graphs that are kept
-# Bytes of storage that may stay alive for them: a loop that evaluates a model and keeps losses must not keep inputs.
-_MOST_BYTES: Final = 1 << 28
 
 
-class _Origin(NamedTuple):
-    """An expression, and the BUFFERs that it reads."""
+class _Origin:
+    """An expression, and the BUFFERs that it reads, which are looked up when the first of any is written."""
 
-    value: UOp
-    reads: frozenset[UOp]
+    __slots__ = ("_reads", "value")
 
+    def __init__(self, value: UOp) -> None:
+        self.value = value
+        self._reads: frozenset[UOp] | None = None
 
-class _Kept:
-    """The graphs that are kept.
-
-    Attributes:
-        origins: BUFFER -> what its one element was computed from; the newest last.
-        newest: The newest of them.
-        nbytes: Bytes that they read, counting what one reads after the other once; never too few.
-    """
-
-    def __init__(self) -> None:
-        self.origins: weakref.WeakKeyDictionary[UOp, _Origin] = weakref.WeakKeyDictionary()
-        self.newest: weakref.ref[UOp] | None = None
-        self.nbytes = 0
-
-    def add(self, number: UOp, origin: _Origin) -> None:
-        """Keep a graph; where they become too many, or read too much, the older ones are forgotten."""
-        last = self.newest() if self.newest is not None else None
-        before = self.origins.get(last) if last is not None else None
-        self.nbytes += sum(map(_nbytes, origin.reads - (before.reads if before is not None else frozenset())))
-        if self.nbytes > _MOST_BYTES:
-            self.origins.clear()
-            self.nbytes = sum(map(_nbytes, origin.reads))
-        self.origins[number] = origin
-        self.newest = weakref.ref(number)
-        while len(self.origins) > _MOST:
-            self.origins.pop(next(iter(self.origins.keys())), None)
+    def reads(self, buffer: UOp) -> bool:
+        if self._reads is None:
+            self._reads = frozenset(u for u in self.value.toposort() if u.op is Ops.BUFFER)
+        return buffer in self._reads
 
 
-def _nbytes(buffer: UOp) -> int:
-    return int(buffer.numel()) * buffer.dtype.itemsize
-
-
-_kept = _Kept()
-_origins = _kept.origins
+# BUFFER -> what its one element was computed from; the newest last.
+_origins: weakref.WeakKeyDictionary[UOp, _Origin] = weakref.WeakKeyDictionary()
 atexit.register(_origins.clear)  # nodes must not outlive the modules that their removal needs
 
 
@@ -98,10 +72,10 @@ def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
     # Draws of random numbers have storage of their own, which is written once: the same numbers can be drawn again.
     drawn = {u: becomes[u] for u in written if u.src[0].op is Ops.BUFFER}
     value = before.substitute(drawn, walk=True) if drawn else before
-    nodes = value.toposort()
-    reads = frozenset(u for u in nodes if u.op is Ops.BUFFER)
-    if reads and not any(u.op is Ops.AFTER for u in nodes):
-        _kept.add(buffer, _Origin(value.reshape(buffer.shape), reads))
+    if not value.op_in_backward_slice_with_self(Ops.AFTER):
+        _origins[buffer] = _Origin(value)
+        while len(_origins) > _MOST:
+            _origins.pop(next(iter(_origins.keys())), None)
 
 
 def _is_data(u: UOp) -> bool:
@@ -114,19 +88,14 @@ def _is_data(u: UOp) -> bool:
 def forget_readers(buffer: UOp) -> None:
     """Forget the graphs that read, or led to, storage which is about to be overwritten."""
     for number, origin in list(_origins.items()):
-        if number is buffer or buffer in origin.reads:
+        if number is buffer or origin.reads(buffer):
             _origins.pop(number, None)
 
 
 def with_origins(root: Tensor, *others: Tensor) -> list[UOp]:
-    """Return the nodes of tensors; numbers in the graph of ``root`` whose origin is known are expressions there.
-
-    In a capture they are inputs: its replays read what the storage holds by then.
-    """
-    from tinygrad.engine.capturing import capturing
-
+    """Return the nodes of tensors; numbers in the graph of ``root`` whose origin is known are expressions there."""
     given = [t.uop for t in (root, *others)]
-    expressions = _expressions_in(root.uop) if _origins and not capturing else {}
+    expressions = _expressions_in(root.uop) if _origins else {}
     if not expressions:
         return given
     return [
@@ -142,7 +111,7 @@ def _expressions_in(root: UOp) -> dict[UOp, UOp]:
         for node in stack.pop().toposort():
             origin = _origins.get(node) if node.op is Ops.BUFFER and node not in found else None
             if origin is not None:
-                found[node] = origin.value
+                found[node] = origin.value.reshape(node.shape)
                 stack.append(origin.value)
     # A number is noted after those that it was computed from, so that their expressions are whole by then.
     whole: dict[UOp, UOp] = {}

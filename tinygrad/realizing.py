@@ -43,10 +43,12 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
 
     Where something fails, tensors that were not computed keep their graphs: asked for again, they are computed again.
     """
+    from tinygrad.engine.capturing import capturing
     from tinygrad.engine.eager import form_of
 
     with labelled(None):  # what the stages make is no longer what the user asked for, node by node
-        numbers = [(t, t.uop) for t in tensors if is_single_float(t)]
+        # A replay overwrites storage without telling anybody, so what a capture computes has no origin.
+        numbers = [(t, t.uop) for t in tensors if is_single_float(t)] if not capturing else []
         becomes: Becomes | None = None
         form = form_of(tensors[0].uop) if len(tensors) == 1 and not is_anything_lost() else None
         if form is not None:

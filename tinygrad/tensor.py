@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, cast
 
-from tinygrad.backward import fill_gradients
+from tinygrad.backward import fill_gradients, nodes_to_differentiate
 from tinygrad.boundary import BINARY_OPERATORS, OPERATORS, describe_types, explain_methods
 from tinygrad.buffer import Buffer
 from tinygrad.construct import _fromnp, from_address, is_numpy_ndarray, is_numpy_scalar, node_of
@@ -30,7 +30,6 @@ from tinygrad.in_place import add_in_place_forms
 from tinygrad.live import all_tensors, noticed, register, storage_under
 from tinygrad.mixin.hooks import same_shape
 from tinygrad.name_hints import add_hints
-from tinygrad.origins import with_origins
 from tinygrad.own_values import add_own_values
 from tinygrad.placement import PlacementMethods
 from tinygrad.profiling import _METADATA
@@ -418,7 +417,7 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         return self
 
     def _differentiated(self, *targets: Tensor) -> list[UOp]:
-        return with_origins(self, *targets)
+        return nodes_to_differentiate(self, *targets)
 
     # ---- memory from outside ---------------------------------------------------------------------------------------
 

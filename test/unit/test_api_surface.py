@@ -741,5 +741,5 @@ def test_decoding_video_needs_a_decoder() -> None:
     frame = Variable("frame", 0, 3)
     with pytest.raises(AssertionError, match="bound Variable"):
         Tensor([0]).decode_hevc_frame(frame, (4, 4), Tensor([0]))
-    with pytest.raises(NotImplementedError, match="no video decoder"):
+    with pytest.raises(NotImplementedError, match=r"no video decoder\n(.*\n)*.*no device here has one: decode"):
         Tensor([0]).decode_hevc_frame(frame.bind(1), (4, 4), Tensor([0]))

@@ -264,6 +264,15 @@ def test_versions_and_nested_lists(version: int) -> None:
     assert tensors["t"].tolist() == [5, -1]
 
 
+@pytest.mark.parametrize("raw", [b"\xff\xfe ok", b"\xf0\x9f", b"\x80", b"\xc3", "\u00e9".encode(), b""])
+def test_bytes_that_are_no_text_stay_apart(raw: bytes) -> None:
+    tokens = [struct.pack("<Q", len(token)) + token for token in (raw, raw + b"\x81", b"plain")]
+    entry = _string("tokens") + struct.pack("<IIQ", 9, 8, len(tokens)) + b"".join(tokens)
+    found = gguf_load(Tensor(_raw(entry, counts=(1, 0)) + bytes(64)))[0]["tokens"]
+    assert [t.encode("utf-8", "surrogateescape") for t in found] == [raw, raw + b"\x81", b"plain"]
+    assert len(set(found)) == 3
+
+
 def test_empty_tensor() -> None:
     _, tensors = gguf_load(Tensor(_raw(tensors=_tensor("t", (0, 3), 0, 0), counts=(0, 1)) + bytes(64)))
     assert tensors["t"].shape == (3, 0)

@@ -8,6 +8,7 @@ import pickle
 import struct
 import subprocess
 import tarfile
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -383,10 +384,30 @@ def test_the_hostile_programs_differ_from_good_ones_only_there(tmp_path: Path) -
     assert huge.shape == (2**40,), "an expanded view takes no memory"
 
 
-def test_unsupported_storages(tmp_path: Path) -> None:
-    path = _save(tmp_path / "x.pt", torch.zeros(2, dtype=torch.complex64), True)
-    with pytest.raises(KeyError, match="storage type 'ComplexFloatStorage' is not supported; known are DoubleStorage"):
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.zeros(2, dtype=torch.complex64), r"'ComplexFloatStorage' is not supported; .*view_as_real\(t\)"),
+        (lambda: torch.zeros(2, dtype=torch.complex128), r"'ComplexDoubleStorage' is not supported; .*view_as_real"),
+        *(
+            (
+                lambda d=d: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, d),
+                r"Q.*Storage' is not supported; .*t.dequant",
+            )
+            for d in (torch.qint8, torch.quint8, torch.qint32)
+        ),
+    ],
+)
+def test_storages_without_a_dtype_here(tmp_path: Path, make: Any, message: str, zipped: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, on its own storages
+        path = _save(tmp_path / "x.pt", make(), zipped)
+    with pytest.raises(KeyError, match=message + ".*; known are DoubleStorage"):
         torch_load(path)
+
+
+def test_a_storage_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(pickle.UnpicklingError, match="there is no storage '0' in the archive"):
         torch_load(_archive(tmp_path / "y.pt", _tensor_program(0, (4,), (1,))))
 

@@ -214,7 +214,8 @@ class _Header:
         return count
 
     def _string(self, what: str) -> str:
-        return self._take(self._number("Q"), what).decode("utf-8", errors="replace")
+        # Tokens may be parts of characters. Escaped, they stay apart, and encoding gives back what they were.
+        return self._take(self._number("Q"), what).decode("utf-8", errors="surrogateescape")
 
     def _value(self, kind: int, key: str, depth: int) -> Any:
         if kind in _NUMBERS:

@@ -434,7 +434,9 @@ def side_of_range(dtype: DType, x: int) -> int:
     """Return -1 or 1 for a number below or above all values of a strong integer dtype, else 0."""
     if dtype.kind not in ("int", "uint") or dtype.bitsize > 64:
         return 0
-    return int(x > dtype.max) - int(x < dtype.min)
+    if x > dtype.max:
+        return 1
+    return -1 if x < dtype.min else 0
 
 
 def _within(dtype: DType, limit: Any, is_lower: bool) -> Any:

@@ -128,7 +128,8 @@ class ResizeMixin(IndexMixin):
         weight = (tap < count).where(count.cast(dtypes.default_float).reciprocal(), 0.0).cast(self.dtype)
         found = self._take(index, dim).unflatten(dim, (n, longest))
         along = (1,) * dim + (n, longest) + (1,) * (self.ndim - dim - 1)
-        return (found * weight.reshape(along)).sum(dim + 1)
+        mean: Self = (found * weight.reshape(along)).sum(dim + 1)
+        return mean
 
     def _resize(self, dim: int, n: int, ratio: float, method: str, align_corners: bool) -> Self:
         old = self.shape[dim]

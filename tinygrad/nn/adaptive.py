@@ -290,7 +290,7 @@ class NAdam(_Moments):
         ...     _ = (p * p).sum().backward()
         ...     optimizer.step()
         >>> p.numpy().round(4)
-        array([ 0.8396,  1.8396, -2.8396], dtype=float32)
+        array([ 0.8944,  1.8944, -2.8944], dtype=float32)
 
     Source: Dozat, "Incorporating Nesterov Momentum into Adam", 2016, openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ.
     """

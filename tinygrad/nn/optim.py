@@ -8,8 +8,8 @@ Why:  a step is a graph like any other, so it is scheduled with the rest and run
       old parameter, and a parameter that is computed from the old state, would wait for each other.
 
 Two families are defined here: ``LARS`` (with ``SGD`` and ``Muon``) moves along the gradient or its running sum,
-``LAMB`` (with ``Adam`` and ``AdamW``) along the mean of the gradient over the root of its mean square. Others are in
-``nn/adaptive.py``.
+``LAMB`` (with ``Adam`` and ``AdamW``) along the mean of the gradient over the root of its mean square; ``adaptive`` has
+others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:  # one of those that build on the classes here
-        return getattr(importlib.import_module("tinygrad.nn.adaptive"), name)
+        globals()[name] = found = getattr(importlib.import_module("tinygrad.nn.adaptive"), name)
+        return found
     raise MissingNameError(__name__, name)
 
 

@@ -43,6 +43,12 @@ _DTYPES: Final[dict[str, DType]] = {
     "uint8": dtypes.uint8,
     "bool": dtypes.bool,
 }
+# Start of a name of a storage that has no dtype here -> what to save in its place.
+_INSTEAD: Final = (
+    ("Complex", "save its parts, torch.view_as_real(t)"),
+    ("QInt", "save its values, t.dequantize()"),
+    ("QUInt", "save its values, t.dequantize()"),
+)
 _STORAGES: Final[dict[str, DType]] = {
     "DoubleStorage": dtypes.float64,
     "FloatStorage": dtypes.float32,
@@ -95,8 +101,9 @@ def storage_dtype(kind: Any) -> DType:
     """
     if isinstance(kind, _StorageType):
         return kind.dtype
-    name = getattr(kind, "__qualname__", kind)
-    raise KeyError(f"torch_load: storage type {name!r} is not supported; known are {', '.join(_STORAGES)}")
+    name = str(getattr(kind, "__qualname__", kind))
+    instead = next((f"; {text}" for start, text in _INSTEAD if name.startswith(start)), "")
+    raise KeyError(f"torch_load: storage type {name!r} is not supported{instead}; known are {', '.join(_STORAGES)}")
 
 
 # ---- tensors ----
