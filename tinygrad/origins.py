@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tinygrad.tensor import Tensor
 
-_MOST: Final = 128  # graphs that are kept
+_MOST: Final = 32  # graphs that are kept
 
 
 class _Origin:

@@ -39,13 +39,15 @@ def test_names_without_counterpart_say_what_to_write(name: str, instead: str) ->
 # What programs ask for names: (namespace of torch, what is asked here).
 NAMESPACES = [
     (torch.Tensor, Tensor), (torch, tinygrad), (torch.nn.functional, Tensor), (torch.nn, nn), (torch.optim, nn.optim),
-    (torch.optim.lr_scheduler, nn.optim),
+    (torch.optim.lr_scheduler, nn.optim), (torch.linalg, Tensor), (torch.special, Tensor),
 ]  # fmt: skip
 
 
 def is_own(namespace: Any, name: str) -> bool:
     """Whether a name of a module is its own: parts of torch, and not what it imports from elsewhere."""
     value = getattr(namespace, name, None)
+    if namespace in {torch.linalg, torch.special}:
+        return callable(value) and not isinstance(value, type)
     if isinstance(value, types.ModuleType):
         return value.__name__.startswith("torch.") and namespace is not torch.nn.functional
     return namespace is not torch.optim.lr_scheduler or getattr(value, "__module__", None) == namespace.__name__

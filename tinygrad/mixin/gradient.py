@@ -47,6 +47,8 @@ class GradientMixin(Hooks):
     def gradient(self, *targets: Self, gradient: Self | None = None, materialize_grads: bool = True) -> list[Self]:
         """Return the gradient of self with respect to each target; zeros where self does not depend on it.
 
+        What was realized or read in between, other than a single number, is data: nothing flows through it.
+
         Args:
             *targets: Float tensors of the graph of self.
             gradient: Gradient flowing into self; 1.0 if self is a scalar and this is None.

@@ -40,10 +40,21 @@ METHODS: Final = (
         "dequantize int_repr is_quantized q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale "
         "q_zero_point qscheme",
     ),
-    (_LINEAR, "cholesky_inverse cholesky_solve geqrf lu lu_solve orgqr ormqr symeig triangular_solve"),
+    (
+        _LINEAR,
+        "cholesky_inverse cholesky_solve geqrf lu lu_solve orgqr ormqr symeig triangular_solve cholesky_ex eigh "
+        "eigvals eigvalsh householder_product ldl_factor ldl_factor_ex ldl_solve lu_factor lu_factor_ex solve_ex "
+        "solve_triangular tensorinv tensorsolve",
+    ),
     (
         _SPECIAL,
-        "digamma_ erfc_ erfinv_ i0 i0_ igamma igamma_ igammac igammac_ lgamma_ mvlgamma mvlgamma_ polygamma polygamma_",
+        "digamma_ erfc_ erfinv_ i0 i0_ igamma igamma_ igammac igammac_ lgamma_ mvlgamma mvlgamma_ polygamma polygamma_ "
+        "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u "
+        "chebyshev_polynomial_v chebyshev_polynomial_w erfcx gammainc gammaincc gammaln hermite_polynomial_h "
+        "hermite_polynomial_he i0e i1 i1e laguerre_polynomial_l legendre_polynomial_p log_ndtr modified_bessel_i0 "
+        "modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 multigammaln ndtri psi scaled_modified_bessel_k0 "
+        "scaled_modified_bessel_k1 shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u "
+        "shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w spherical_bessel_j0 zeta",
     ),
     (_SPECTRUM, "istft stft"),
     (
