@@ -154,6 +154,22 @@ def test_batch_statistics_are_those_of_the_whole_batch_unless_kept_apart() -> No
     np.testing.assert_allclose(normalized().numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("stats_axis", [None, 0])
+def test_running_statistics_stay_where_they_are(axis: int | None, stats_axis: int | None) -> None:
+    x = np.random.default_rng(4).standard_normal((6, 4, 3)).astype(np.float32)
+    alone, norm = nn.BatchNorm(4), nn.BatchNorm(4)
+    for t in nn.state.get_state_dict(norm).values():
+        t.shard_(TWO, stats_axis if t.ndim else None)
+    with Context(TRAINING=1):
+        expected, found = alone(Tensor(x)), norm(Tensor(x).shard(TWO, axis))
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+    for name in ("running_mean", "running_var"):
+        kept = getattr(norm, name)
+        assert kept.uop.axis == stats_axis
+        np.testing.assert_allclose(kept.numpy(), getattr(alone, name).numpy(), rtol=1e-4, atol=1e-6)
+
+
 def test_state_dicts() -> None:
     Tensor.manual_seed(5)
     alone, spread = nn.Linear(8, 4), nn.Linear(8, 4)

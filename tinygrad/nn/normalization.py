@@ -86,7 +86,7 @@ class BatchNorm:
         unbiased = var * (numel / (numel - channels))
         for running, batch in ((self.running_mean, mean), (self.running_var, unbiased)):
             moved = running * (1 - self.momentum) + batch * self.momentum
-            running.assign(moved.cast(running.dtype))
+            running.assign(moved.cast(running.dtype).shard_like(running))  # channels of x may be split
         self.num_batches_tracked.assign(self.num_batches_tracked + 1)
 
 
