@@ -118,3 +118,22 @@ def test_half_precision_keeps_its_state_in_float32(name: str) -> None:
 def test_arguments_without_a_meaning_are_refused(name: str, arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         getattr(nn.optim, name)([Tensor([1.0])], **arguments)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_on_several_devices(name: str, axis: int | None) -> None:
+    def trained(devices: tuple[str, ...] | None) -> np.ndarray:
+        weight = Tensor([[1.0, -2.0], [0.5, 3.0]]).clone().realize()
+        x = Tensor([[1.0, 0.5]])
+        if devices:
+            weight, x = weight.shard(devices, axis).realize(), x.shard(devices)
+        optimizer = getattr(nn.optim, name)([weight], lr=0.1, weight_decay=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (x @ weight).square().sum().backward()
+            optimizer.step()
+        assert weight.uop.axis == (axis if devices else None)
+        return weight.numpy()
+
+    np.testing.assert_allclose(trained(("CPU:0", "CPU:1")), trained(None), rtol=1e-5)
