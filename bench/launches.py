@@ -65,13 +65,17 @@ def rows() -> list[tuple[str, float]]:
     length = Variable("n", 1, 64)
     values = itertools.cycle([length.bind(n) for n in range(1, 65)])
     scale = TinyJit(lambda x, n: (x * n).realize())
+    part = TinyJit(lambda x, n: (x[:n] + 1).realize())
+    line = Tensor.ones(64).contiguous().realize()
     short, long = _best(chain(20, 4), 200), _best(chain(120, 4), 200)
     return [
         ("one more 4x4 matmul in a jitted function", (long - short) / 100),
         ("jitted x + 1 of 4 floats", _best(lambda: add(a), 500)),
         ("jitted x * n of 4 floats, n another value each time", _best(lambda: scale(a, next(values)), 500)),
+        ("jitted x[:n] + 1, n another value each time", _best(lambda: part(line, next(values)), 500)),
         ("(a + b).realize() of 4 floats", _best(lambda: (a + b).realize(), 200)),
         ("a + b of 4 floats, not computed", _best(lambda: a + b, 500)),
+        ("item() of a computed float", _best(a.sum().realize().item, 500)),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,13 @@ import pytest
 
 import tinygrad
 from bench.networks import transformer_gradients, transformer_inputs
-from tinygrad import Context, Tensor, TinyJit, middleware, nn, repointing
+from tinygrad import Context, Tensor, TinyJit, Variable, middleware, nn, repointing
 from tinygrad.codegen import to_program_cache
 from tinygrad.engine import realize
 from tinygrad.live import all_tensors
 from tinygrad.schedule import ordering
 from tinygrad.uop import rewrite
-from tinygrad.uop.ops import _interned
+from tinygrad.uop.ops import UOp, _interned
 
 Program = Callable[[int], list[Tensor]]
 
@@ -197,8 +198,22 @@ def expressions() -> Callable[[], Any]:
     return step
 
 
+def decoding() -> Callable[[], Any]:
+    cache, start = Tensor.zeros(64, 8).contiguous().realize(), Variable("start", 0, 62)
+    positions, token = itertools.cycle(range(63)), Tensor.rand(1, 8).realize()
+
+    @TinyJit
+    def decode(x: Tensor, at: UOp) -> Tensor:
+        cache[at : at + 1].assign(x).realize()
+        return (cache[: at + 1] * x).realize()
+
+    return lambda: decode(token, start.bind(next(positions)))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize(("program", "steps"), [(jitted_training, 10_000), (expressions, 10_000), (training, 600)])
+@pytest.mark.parametrize(
+    ("program", "steps"), [(jitted_training, 10_000), (expressions, 10_000), (decoding, 10_000), (training, 600)]
+)
 def test_memory_does_not_grow_with_the_steps(program: Callable[[], Callable[[], Any]], steps: int) -> None:
     def held() -> tuple[int, int, int]:
         gc.collect()

@@ -35,18 +35,18 @@ def derive(u: UOp, slot: str, rule: Callable[[UOp], Derived]) -> Derived:
         found = rule(u)
         setattr(u, slot, found)
         return found
-    stack = [u]
+    # A node waits, its sources above it on the stack, until the None below them comes up.
+    stack: list[UOp | None] = [u]
+    waiting: list[UOp] = []
     while stack:
-        node = stack[-1]
-        if hasattr(node, slot):
-            stack.pop()
-            continue
-        missing = [s for s in node.src if not hasattr(s, slot)]
-        if missing:
-            stack.extend(missing)
-            continue
-        setattr(node, slot, rule(node))
-        stack.pop()
+        node = stack.pop()
+        if node is None:
+            ready = waiting.pop()
+            setattr(ready, slot, rule(ready))
+        elif not hasattr(node, slot):
+            waiting.append(node)
+            stack.append(None)
+            stack.extend(node.src)
     derived: Derived = getattr(u, slot)
     return derived
 

@@ -397,28 +397,33 @@ class UOp(
             enter_calls: False skips the bodies of CALL and FUNCTION.
         """
         done: dict[UOp, None] = {}
-        stack: list[tuple[UOp, bool]] = [(self, False)]
+        # A node waits, its sources above it on the stack, until the None below them comes up.
+        stack: list[UOp | None] = [self]
+        waiting: list[UOp] = []
         while stack:
-            node, expanded = stack.pop()
-            if node in done:
+            node = stack.pop()
+            if node is None:
+                done[waiting.pop()] = None
                 continue
-            if expanded:
-                done[node] = None
+            if node in done or (gate is not None and not gate(node)):
                 continue
-            if gate is not None and not gate(node):
-                continue
-            stack.append((node, True))
             src = node.src
             if not enter_calls and (node.op is Ops.CALL or node.op is Ops.FUNCTION):
                 src = src[1:]
-            for s in reversed(src):
-                if s not in done:
-                    stack.append((s, False))
+            if src:
+                waiting.append(node)
+                stack.append(None)
+                stack.extend(src[::-1])
+            else:
+                done[node] = None
         return done
 
     def op_in_backward_slice_with_self(self, *ops: Ops) -> bool:
         """Return whether one of the ops occurs in this graph."""
-        return any(self.ops_below >> op & 1 for op in ops)
+        mask = 0
+        for op in ops:
+            mask |= 1 << op
+        return bool(self.ops_below & mask)
 
     def simplify(self, tracked: bool = False) -> UOp:
         """Return the symbolic normal form.
