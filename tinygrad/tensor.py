@@ -15,6 +15,7 @@ from tinygrad.backward import fill_gradients, nodes_to_differentiate
 from tinygrad.boundary import BINARY_OPERATORS, OPERATORS, describe_types, explain_methods
 from tinygrad.buffer import Buffer
 from tinygrad.construct import _fromnp, from_address, is_numpy_ndarray, is_numpy_scalar, node_of
+from tinygrad.copying import deep_copy
 from tinygrad.device import Device, StorageOnlyError, canonicalize_device
 from tinygrad.dtype import (
     DType,
@@ -113,6 +114,21 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         for name, value in {**(state[0] or {}), **state[1]}.items():
             object.__setattr__(self, name, value)
         register(self)  # a tensor that was copied or unpickled shows writes to its storage like any other
+
+    def __copy__(self) -> Tensor:
+        """Return another tensor that shows the same elements, and later writes to them; ``grad`` is shared too."""
+        made = _view(self, self.uop)._with_flags(self)
+        made.grad = self.grad
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """Return a value of its own, with copies of ``grad`` and of attributes; no gradients pass through it.
+
+        What is in storage is copied at once. Views of the same, copied as parts of one object, are views of one copy.
+        What is in a file gets copied to the default device.
+        """
+        return deep_copy(self, memo)
 
     # ---- hooks of the mixins ---------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ ORDER = [
     ("op names", "uop"),
     ("mixin", "mixin.*"),
     ("uop", "uop.*"),
-    ("frontend storage", "construct live origins families repointing pending"),
+    ("frontend storage", "construct live origins families repointing pending copying"),
     ("middleware", "middleware"),
     ("schedule", "schedule.*"),
     ("codegen", "codegen.*"),

@@ -9,7 +9,9 @@ Why:  a training step is hundreds of kernels of a few microseconds each: buildin
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 import threading
 import weakref
 from collections.abc import Callable
@@ -272,6 +274,18 @@ class TinyJit(Generic[P, R]):
     def __reduce__(self) -> tuple[Any, ...]:
         return _load, self.__getstate__()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> TinyJit[P, R]:
+        """Return a TinyJit of the copied function, without captures: their kernels write to storage of the original.
+
+        One that was unpickled is its captures; a copy of it is what pickling gives.
+        """
+        if self.fxn is None:
+            made: TinyJit[P, R] = pickle.loads(pickle.dumps(self))
+        else:
+            made = TinyJit(copy.deepcopy(self.fxn, memo), prune=self.prune, recapture=self.recapture)
+        memo[id(self)] = made
+        return made
+
     def __repr__(self) -> str:
         return f"<TinyJit {self.__name__} cnt={self.cnt} {'captured' if self.captured is not None else 'not captured'}>"
 
@@ -289,6 +303,11 @@ class _WeakMethod(Generic[R]):
         if obj is None:
             raise ReferenceError(f"{self.__qualname__}: the object of this jitted method is gone")
         return self.function(obj, *args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _WeakMethod[R]:
+        # Where the object is copied too, the copy has the method of the copy.
+        obj = self.object()
+        return _WeakMethod(self.function, memo.get(id(obj), obj))
 
 
 def _load(
