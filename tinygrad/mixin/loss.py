@@ -220,13 +220,22 @@ class LossMixin(ReduceMixin):
     def binary_crossentropy(self, Y: Self, reduction: ReductionStr = "mean") -> Self:
         """Return the binary cross-entropy of probabilities; each logarithm is at least -100, as in torch.
 
+        The gradient for a probability p is (p - Y) / (p * (1 - p)), with a divisor of at least 1e-12: 0 where p is Y.
+
         Example:
             >>> Tensor([0.5, 0.75]).binary_crossentropy(Tensor([1.0, 1.0])).numpy()
             array(0.49041462, dtype=float32)
         """
-        Y = Y if dtypes.is_float(Y.dtype) else Y.cast(self.dtype)
-        log_p, log_q = self.log().maximum(-100.0), (1 - self).log().maximum(-100.0)
-        return (-Y * log_p - (1 - Y) * log_q)._do_reduction(reduction)
+        probability = self if dtypes.is_float(self.dtype) else self.cast(dtypes.default_float)
+        Y = Y if dtypes.is_float(Y.dtype) else Y.cast(probability.dtype)
+        p, target = probability._operands(Y, op="binary_crossentropy")
+        log_p, log_q = p.log().maximum(-100.0), (1 - p).log().maximum(-100.0)
+        value = -target * log_p - (1 - target) * log_q
+        # The least divisor has no place in half precision.
+        wide_p, wide_target = (x.cast(least_upper_dtype(x.dtype, dtypes.float32)) for x in (p, target))
+        slope = (wide_p - wide_target) / (wide_p * (1 - wide_p)).maximum(1e-12)
+        value = value._with_gradient(p, slope.cast(value.dtype), target, log_q - log_p)
+        return value._do_reduction(reduction)
 
     def binary_crossentropy_logits(
         self, Y: Self, reduction: ReductionStr = "mean", pos_weight: Self | None = None

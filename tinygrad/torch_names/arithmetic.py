@@ -82,18 +82,24 @@ class ArithmeticNames(ShapeNames):
         return self * 57.29577951308232
 
     def logit(self, eps: float | None = None) -> Self:
-        """``(t / (1 - t)).log()``, of ``t.clamp(eps, 1 - eps)`` if ``eps`` is given."""
-        p = self if eps is None else self.clamp(eps, 1 - eps)
-        return (p / (1 - p)).log()
+        """``(t / (1 - t)).log()``, of ``t.clamp(eps, 1 - eps)`` if ``eps`` is given.
+
+        The gradient is infinite at 0 and 1, where the value is, and NaN outside.
+        """
+        t = self._float()
+        p = t if eps is None else t.clamp(eps, 1 - eps)
+        slope = ((p >= 0) & (p <= 1)).where((p * (1 - p)).reciprocal(), math.nan)
+        return (p / (1 - p)).log()._with_gradient(p, slope)
 
     def signbit(self) -> Self:
         """``t < 0``, True for -0.0 too."""
         return self._signbit()
 
     def xlogy(self, other: Any) -> Self:
-        """``t * other.log()``, 0 where t is 0 and ``other`` is not NaN."""
-        y = self.ufix(other)
-        return y.isnan().where(y, self.eq(0).where(0.0, self * y.log()))
+        """``t * other.log()``, 0 where t is 0 and ``other`` is not NaN; its gradient for t is 0 at (0, 0)."""
+        x, y = (operand._float() for operand in self._operands(other, op="xlogy"))
+        value = y.isnan().where(y, x.eq(0).where(0.0, x * y.log()))
+        return value._with_gradient(x, (x.eq(0) & (y <= 0)).where(0.0, y.log()), y, x / y)
 
     def addcmul(self, tensor1: Self, tensor2: Self, *, value: float = 1) -> Self:
         """``t + value * tensor1 * tensor2``."""
@@ -176,7 +182,10 @@ class ArithmeticNames(ShapeNames):
             return self.ne(0).cast(self.dtype).sum(dim, keepdim)
         if p == 1:
             return size.sum(dim, keepdim).cast(self.abs().sum(dim, keepdim).dtype)
-        total = (size.square() if p == 2 else size.pow(p)).sum(dim, keepdim)
+        power = size.square() if p == 2 else size.pow(p)
+        if p < 1:  # infinite slopes at 0, where that of the norm shall be 0
+            power = power._with_gradient(size, size.eq(0).where(0.0, size.pow(p - 1) * p))
+        total = power.sum(dim, keepdim)
         root = total.sqrt() if p == 2 else total.pow(1 / p)
         slope = total.eq(0).where(0.0, root / (total * p))
         return root._with_gradient(total, slope).cast(own)

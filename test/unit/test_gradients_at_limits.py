@@ -1,0 +1,100 @@
+"""Gradients where a formula is 0 * inf or 0 / 0, against torch: certain probabilities, zero norms, logarithms of 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
+
+from tinygrad import Tensor, dtypes
+
+INF = math.inf
+PROBABILITIES = [0.0, 1.0, 0.0, 1.0, 0.5, 1e-30, 1e-20, 1 - 6e-8]
+TARGETS = [0.0, 1.0, 1.0, 0.0, 0.3, 1.0, 0.0, 0.0]
+LOGITS = [[-INF, 0.0, 1.0], [0.0, 300.0, -300.0]]
+ZEROS = [[0.0, 0.0], [0.0, 1.0], [3.0, 4.0]]
+# name: (function, the same of torch, operands, which operands to differentiate for)
+Case = tuple[Callable[..., Any], Callable[..., Any], list[Any], tuple[int, ...]]
+CASES: dict[str, Case] = {
+    **{f"binary cross-entropy, {r}": (lambda p, y, r=r: p.binary_crossentropy(y, reduction=r),
+                                      lambda p, y, r=r: F.binary_cross_entropy(p, y, reduction=r),
+                                      [PROBABILITIES, TARGETS], (0,)) for r in ("mean", "sum", "none")},
+    "binary cross-entropy of saturated sigmoids": (
+        lambda x, y: x.sigmoid().binary_crossentropy(y), lambda x, y: F.binary_cross_entropy(x.sigmoid(), y),
+        [[-200.0, 200.0, 0.5, -1000.0], [0.0, 1.0, 1.0, 1.0]], (0,)),
+    "binary cross-entropy of logits": (
+        lambda x, y: x.binary_crossentropy_logits(y), lambda x, y: F.binary_cross_entropy_with_logits(x, y),
+        [[-200.0, 200.0, 0.5, -1000.0], [0.0, 1.0, 1.0, 1.0]], (0, 1)),
+    "binary cross-entropy, one target for all": (
+        lambda p, y: p.binary_crossentropy(y), lambda p, y: F.binary_cross_entropy(p, y.expand(3)),
+        [[0.0, 0.25, 1.0], [0.5]], (0,)),
+    "nll of log_softmax": (lambda x: x.log_softmax().nll_loss(Tensor([2, 1])),
+                           lambda x: F.nll_loss(x.log_softmax(-1), torch.tensor([2, 1])), [LOGITS], (0,)),
+    "cross-entropy": (lambda x: x.cross_entropy(Tensor([2, 1])),
+                      lambda x: F.cross_entropy(x, torch.tensor([2, 1])), [LOGITS], (0,)),
+    "kl_div": (lambda x, y: x.kl_div(y, reduction="sum"), lambda x, y: F.kl_div(x, y, reduction="sum"),
+               [[-1.0, -2.0, 0.0, -INF], [0.0, 0.5, 1.0, 0.0]], (0, 1)),
+    "poisson_nll": (lambda x, y: x.poisson_nll_loss(y, log_input=False),
+                    lambda x, y: F.poisson_nll_loss(x, y, log_input=False), [[0.0, 0.0, 2.0], [0.0, 1.0, 5.0]], (0,)),
+    "gaussian_nll": (lambda x, y, v: x.gaussian_nll_loss(y, v), lambda x, y, v: F.gaussian_nll_loss(x, y, v),
+                     [[0.0, 1.0, 2.0], [0.0, 1.0, 3.0], [0.0, 1.0, 1e-9]], (0, 2)),
+    "xlogy": (lambda x, y: x.xlogy(y), torch.xlogy,
+              [[0.0, 0.0, 1.0, 1.0, 2.0, 0.0, 0.0], [0.0, 1.0, 0.0, 1.0, -1.0, -1.0, INF]], (0, 1)),
+    "xlogy of one tensor": (lambda x: x.xlogy(x) , lambda x: torch.xlogy(x, x), [[0.5, 1.0, 2.0]], (0,)),
+    "logaddexp": (lambda x, y: x.logaddexp(y), torch.logaddexp,
+                  [[0.0, 300.0, -300.0, INF, -INF], [0.0, -300.0, 300.0, 1.0, 1.0]], (0, 1)),
+    "logcumsumexp": (lambda x: x.logcumsumexp(0), lambda x: x.logcumsumexp(0), [[0.0, 300.0, -300.0, 1.0]], (0,)),
+    **{f"norm, p = {p}": (lambda x, p=p: x.norm(p, -1), lambda x, p=p: x.norm(p, -1), [ZEROS], (0,))
+       for p in (2, 1, 3, 1.5, 0.5, -1, 0, INF, -INF)},
+    "std": (lambda x: x.std(-1), lambda x: x.std(-1), [[[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]]], (0,)),
+    "atan2": (lambda x, y: x.atan2(y), torch.atan2, [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]], (0, 1)),
+    "hypot": (lambda x, y: x.hypot(y), torch.hypot, [[0.0, 3.0, 0.0], [0.0, 4.0, 1.0]], (0, 1)),
+    "pow": (lambda x, y: x.pow(y), torch.pow,
+            [[0.0, 0.0, 0.0, 1.0, -1.0, 0.0], [0.0, 1.0, 2.0, 0.0, 2.0, 0.5]], (0, 1)),
+    "cdist": (lambda x, y: x.cdist(y), torch.cdist, [ZEROS, ZEROS], (0, 1)),
+    "pairwise_distance": (lambda x, y: x.pairwise_distance(y), F.pairwise_distance, [ZEROS, ZEROS], (0, 1)),
+    "cosine_similarity": (lambda x, y: x.cosine_similarity(y, dim=-1),
+                          lambda x, y: F.cosine_similarity(x, y, dim=-1), [ZEROS, ZEROS], (0, 1)),
+    "normalize": (lambda x: x.normalize(dim=-1), lambda x: F.normalize(x, dim=-1), [ZEROS], (0,)),
+    "logit": (lambda x: x.logit(), torch.logit, [[0.0, 0.25, 1.0, 2.0, -1.0]], (0,)),
+    "logit with eps": (lambda x: x.logit(1e-3), lambda x: x.logit(1e-3), [[0.0, 0.25, 1.0]], (0,)),
+    "prod": (lambda x: x.prod(-1), lambda x: x.prod(-1), [[[0.0, 0.0, 2.0], [0.0, 1.0, 2.0]]], (0,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("ours", "theirs", "operands", "wanted"), CASES.values(), ids=CASES)
+def test_as_in_torch(
+    ours: Callable[..., Any], theirs: Callable[..., Any], operands: list[Any], wanted: tuple[int, ...]
+) -> None:
+    given = [Tensor(x) for x in operands]
+    found = ours(*given)
+    gradients = found.sum().gradient(*[given[i] for i in wanted])
+    expected_operands = [torch.tensor(x, requires_grad=i in wanted) for i, x in enumerate(operands)]
+    expected = theirs(*expected_operands)
+    expected.sum().backward()
+    np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for i, grad in zip(wanted, gradients, strict=True):
+        there = expected_operands[i].grad
+        shape = np.shape(operands[i])
+        np.testing.assert_allclose(
+            grad.numpy(), np.zeros(shape) if there is None else there.numpy(), rtol=1e-3, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("dtype", [dtypes.half, dtypes.bfloat16, dtypes.float64])
+def test_binary_crossentropy_in_other_dtypes(dtype: Any) -> None:
+    x = Tensor([0.0, 1.0, 0.25], dtype=dtype)
+    loss = x.binary_crossentropy(Tensor([0.0, 1.0, 1.0], dtype=dtype), reduction="sum")
+    assert loss.dtype is dtype
+    assert loss.gradient(x)[0].tolist() == pytest.approx([0.0, 0.0, -4.0], rel=1e-2)
+
+
+def test_binary_crossentropy_of_integers_and_targets() -> None:
+    assert Tensor([0, 1]).binary_crossentropy(Tensor([0, 1])).item() == 0.0
+    x = Tensor([1.0, 0.0])
+    assert Tensor([0.5, 0.5]).binary_crossentropy(x, reduction="sum").gradient(x)[0].tolist() == [0.0, 0.0]
