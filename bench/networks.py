@@ -125,7 +125,8 @@ def tinygrad_step(tinygrad: Any, model: TinygradModel, images: Any, labels: Any,
         with tinygrad.Context(TRAINING=1):
             optimizer.zero_grad()
             samples = draw()
-            loss = model(images[samples]).sparse_categorical_crossentropy(labels[samples]).backward()
+            # Images are data: their gradient, which torch does not compute either, would be part of what is captured.
+            loss = model(images[samples].detach()).sparse_categorical_crossentropy(labels[samples]).backward()
             return loss.realize(*optimizer.schedule_step())
 
     return tinygrad.TinyJit(step)  # type: ignore[no-any-return]
