@@ -52,6 +52,8 @@ class Bench:
         pythons: Interpreters given by the user: name of a peer -> path.
     """
 
+    patience = 300.0  # seconds that a first call may take
+
     def __init__(self, peers: Sequence[Peer], threads: int, scratch: Path, pythons: dict[str, str]) -> None:
         self.scratch, self.threads = scratch, threads
         self.processes: dict[str, PeerProcess] = {}
@@ -84,7 +86,8 @@ class Bench:
         return Row(workload, ours, found, "best" if options.best else "median")
 
     def _prepare(self, name: str, workload: Workload) -> Measurement:
-        answer = self.processes[name].ask(do="prepare", workload=workload.name, path=str(self._results(name)))
+        path = str(self._results(name))
+        answer = self.processes[name].ask(self.patience, do="prepare", workload=workload.name, path=path)
         if "failure" in answer:
             if "trace" in answer:
                 print(answer["trace"], file=sys.stderr)

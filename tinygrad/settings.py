@@ -438,6 +438,7 @@ ENVIRONMENT: dict[str, tuple[Any, str]] = {
     "BEAM_DEV_TIMEOUT": (1, "search stops candidates that run far longer than the best; 0 waits"),
     "BEAM_STRICT_MODE": (0, "errors of candidates are raised, and what they compute is compared"),
     "BEAM_DEBUG": (0, "print the search: 1 every round, 2 every candidate"),
+    "BEAM_LOG": ("", "file to which every search that ends adds a line of JSON: its kernel, times and steps"),
     "BEAM_LOG_SURPASS_MAX": (0, "print candidates beyond the limits"),
     "BEAM_MAX_TASKS_PER_CHILD": (0, "candidates after which a worker process of a search is replaced; 0 never"),
     "MV": (1, "matrix-vector heuristic"),

@@ -20,6 +20,7 @@ from tinygrad.codegen.opt.search_report import Report
 from tinygrad.fingerprint import source_fingerprint
 from tinygrad.helpers import IGNORE_BEAM_CACHE, PARALLEL, diskcache_get, diskcache_put, getenv
 from tinygrad.middleware import cache_token
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import KernelInfo, UOp
 
 if TYPE_CHECKING:
@@ -119,11 +120,19 @@ def beam_search(sink: UOp, renderer: Renderer, start: Steps, width: int, measure
         report: Tells about the search.
     """
     search = _Search(sink, renderer, measure, report)
+    report.begin()
     best = search.run(start, width)
-    report.end(search.tried, search.policy_seconds, search.seconds, best)
+    report.end(_loops(sink), search.tried, (search.policy_seconds, search.seconds), (start, best))
     if search.seconds < NO_MEASUREMENT and not cache_token():  # else the next time may be better: no memory, perhaps
         diskcache_put(TABLE, search_key(sink, renderer, start, width), best)
     return best
+
+
+def _loops(sink: UOp) -> str:
+    """Return the sizes of a kernel's loops, as a name."""
+    nodes = sink.toposort()
+    sizes = [u.src[0].render() for u in nodes if u.op is Ops.RANGE]
+    return "_".join(["r" if any(u.op is Ops.REDUCE for u in nodes) else "E", *sizes])
 
 
 class _Search:
