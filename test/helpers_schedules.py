@@ -1,7 +1,7 @@
-"""Random contractions, and random steps of the schedule language that are applied to them.
+"""Random kernels, and steps of the schedule language that are applied to them: random ones, or those of the policies.
 
 In:   a seed.
-Out:  the kernel of a contraction as the scheduler makes it, its arrays, and steps that fit it.
+Out:  the kernel of a random expression as the scheduler makes it, its arrays, and steps that fit it.
 Why:  whatever the steps, the values are the same: small integers, which no order of summation rounds.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 from tinygrad import Context, Device, Tensor, dtypes
 from tinygrad.codegen import do_to_program
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
+from tinygrad.codegen.opt.policy import automatic
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.dtype import AddrSpace
@@ -56,6 +57,37 @@ def contraction(rng: np.random.Generator) -> Tensor:
     if rng.random() < 0.4:
         out = (out + operand(out.shape[-1]).cast(out.dtype)).relu()
     return out
+
+
+def rows_and_windows(rng: np.random.Generator) -> Tensor:
+    """Return what reads elements several times, sums rows, or has a long expression: what the policy of loops knows."""
+    n, c, h, w = (int(x) for x in rng.choice([1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 20, 31, 33], 4))
+    k, step = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    dtype = str(rng.choice(DTYPES))
+
+    def image(*shape: int) -> Tensor:
+        return Tensor.empty(*shape, dtype=dtype)
+
+    kind = rng.integers(7)
+    if kind == 0:  # depthwise
+        x, groups = image(2, 3, h + k - 1, w + k - 1), image(3, 1, k, k)
+        return x.conv2d(groups, groups=3, padding=int(rng.integers(k)), stride=step)
+    if kind == 1:
+        return image(2, 2, h + k - 1, w + k - 1).max_pool2d((k, k), stride=step, padding=int(rng.integers(k // 2 + 1)))
+    if kind == 2:
+        return image(2, 2, h + k - 1, w + k - 1)._pool((k, k), step, 1).sum((-1, -2))
+    if kind == 3:  # each element read by several neighbours, beside others
+        x = image(2, h, 1, w, 1).expand(2, h, k, w, k).reshape(2, h * k, w * k)
+        return x * image(2, h * k, w * k) + image(2, h, w, k, k).permute(0, 1, 3, 2, 4).reshape(2, h * k, w * k)
+    if kind == 4:  # sums over rows
+        rows = image(n, h * 4, w * c)
+        return rows.max(1) if rng.random() < 0.3 else rows.sum(1)
+    if kind == 5:  # rows shorter than a vector, times a vector
+        return image(h * w * 2 + 1, k + 1) @ image(k + 1)
+    x = image(n * h, w).cast(dtypes.float32)  # long: exact all the same
+    for _ in range(int(rng.integers(8, 40))):
+        x = (x + 1).relu() - (x * 2).minimum(3)
+    return x
 
 
 def kernel_of(out: Tensor) -> UOp | None:
@@ -132,6 +164,26 @@ def run_steps(sink: UOp, steps: tuple[Opt, ...], arrays: dict[int, np.ndarray], 
     forced = sink.replace(arg=type(sink.arg)(opts_to_apply=steps))
     result: np.ndarray = run(do_to_program(forced, Device[device].renderer), device, arrays)[0]
     return result
+
+
+def compare_policy(seed: int, run: Any) -> str:
+    """Run one random kernel with the steps of the policies, on the CPU and by hand; returns what was run.
+
+    Raises:
+        AssertionError: The values differ.
+    """
+    rng = np.random.default_rng(seed)
+    sink = kernel_of(rows_and_windows(rng))
+    if sink is None:
+        return "several kernels"
+    arrays = arrays_of(sink, rng)
+    policy = automatic(simplify_kernel(sink), Device["CPU"].renderer)
+    steps = tuple(o for o in policy.applied if o.op is not OptOps.THREAD)
+    want = run_steps(sink, (), arrays, "PYTHON", run)
+    for device in ("CPU", "PYTHON"):
+        got = run_steps(policy.sink, steps, arrays, device, run)
+        np.testing.assert_array_equal(got, want, err_msg=f"seed {seed} on {device}: {steps}")
+    return repr(steps)
 
 
 def compare_seed(seed: int, run: Any, on_python: bool) -> str:

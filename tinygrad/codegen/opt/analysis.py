@@ -20,7 +20,7 @@ from tinygrad.uop.ops import UOp
 _SLOW = {
     Ops.EXP2: 20,
     Ops.LOG2: 20,
-    Ops.SIN: 30,
+    Ops.SIN: 80,
     Ops.POW: 60,
     Ops.RECIPROCAL: 4,
     Ops.FDIV: 4,

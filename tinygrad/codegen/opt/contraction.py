@@ -330,7 +330,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
 
 
 def _optimize_matvec(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
-    """Apply the policy of matrix x vector; False if rows are few or not contiguous.
+    """Apply the policy of matrix x vector; False if rows are few, not contiguous, or windows that overlap.
 
     Memory is the limit: rows beside each other are so many streams, and share what is loaded of the vector.
     """
@@ -340,8 +340,17 @@ def _optimize_matvec(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
     i = max(rows, key=kernel.size)
     if kernel.size(i) < MANY_ROWS or schedule.reads_outputs():
         return False
+    if any(_slides(loads, ((i, kernel.size(i)),), k, kernel.size(k)) for loads in sides.loads):
+        return False
+    lanes = kernel.lanes(k, schedule.renderer.vector_bytes)
+    if kernel.size(k) < lanes and all(a.step(i) == 1 for a in kernel.accesses if a.is_store):
+        # Rows shorter than a vector: lanes run over the rows, which costs no sums of lanes.
+        vectorize_output(schedule, i, lanes, 1)
+        schedule.apply(Opt(OptOps.UNROLL, 0, 0))
+        use_threads(schedule, kernel)
+        return True
     _copy_output(schedule, i, STREAMS)
-    vectorize_reduce(schedule, k, kernel.lanes(k, schedule.renderer.vector_bytes), STREAM_VECTORS)
+    vectorize_reduce(schedule, k, lanes, STREAM_VECTORS)
     block_long_sums(schedule, kernel)
     use_threads(schedule, kernel)
     return True

@@ -51,10 +51,28 @@ def _lanes_on(schedule: Schedule, r: UOp, kinds: frozenset[AxisType], lanes: int
     return at, size, lanes
 
 
-def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole: int = 1, exact: bool = False) -> None:
+def vectorize_output(
+    schedule: Schedule,
+    r: UOp,
+    lanes: int,
+    blocks: int,
+    whole: int = 1,
+    *,
+    exact: bool = False,
+    masked: bool = False,
+) -> None:
     """Make the last iterations of an output loop lanes, and ``blocks`` vectors of them copies, or about so many.
 
     A loop that is left with at most ``whole`` vectors becomes copies: its masks and starts are constants then.
+
+    Args:
+        schedule: Of the kernel.
+        r: The original range.
+        lanes: Of a vector.
+        blocks: Vectors to take at once.
+        whole: See above.
+        exact: Take just ``blocks``, whatever is computed twice at the end.
+        masked: Loads along ``r`` have masks. That makes copies worth it for a loop over blocks, too.
     """
     found = _lanes_on(schedule, r, LOOPS, lanes)
     if found is None:
@@ -71,7 +89,7 @@ def vectorize_output(schedule: Schedule, r: UOp, lanes: int, blocks: int, whole:
     if blocks > 1 and schedule.axes[at].kind in LOOPS:
         schedule.apply(Opt(OptOps.UPCAST, at, blocks))
     rest = position(schedule, r, LOOPS)
-    if blocks == 1 and rest is not None and 1 < schedule.axes[rest].size <= whole:
+    if rest is not None and (blocks == 1 or masked) and 1 < schedule.axes[rest].size <= whole // blocks:
         schedule.apply(Opt(OptOps.UPCAST, rest, 0))
 
 
@@ -203,10 +221,11 @@ def block_long_sums(schedule: Schedule, kernel: Kernel, longest: int = MAX_CHAIN
         loops = [a for a in schedule.axes if a.kind is AxisType.REDUCE and schedule.origins[a.range] & set(u.src[1:])]
         sizes = [a.size for a in loops if isinstance(a.size, int) and a.range not in schedule.block_outer]
         if len(sizes) == len(loops) and math.prod(sizes) > longest:
-            _block(schedule, loops, longest)
+            block_loops(schedule, loops, longest)
 
 
-def _block(schedule: Schedule, loops: list[Axis], longest: int) -> None:
+def block_loops(schedule: Schedule, loops: list[Axis], longest: int) -> None:
+    """Cut the loops of one sum into blocks that are summed on their own, and blocks of those if they are many."""
     inner = 1
     for a in reversed(loops):
         at, size = schedule.reduce_axes().index(schedule.axes.index(a)), int(a.size)
@@ -222,7 +241,7 @@ def _block(schedule: Schedule, loops: list[Axis], longest: int) -> None:
         if best < int(a.size):
             schedule.apply(Opt(OptOps.BLOCK, at, best))
             if int(a.size) > longest:
-                _block(schedule, [a], longest)
+                block_loops(schedule, [a], longest)
         return
 
 
