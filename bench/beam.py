@@ -225,7 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = "\n\n".join([about, table(ordered), summary(ordered), kernel_table(ordered), *failures])
     print(text)
     if arguments.write:
-        write_between_marks(_README, text, "beam")
+        write_between_marks(_README, "beam", text)
     return int(bool(failures))
 
 
