@@ -269,18 +269,23 @@ def unroll_contracted(schedule: Schedule, sides: Sides, tile: Tile) -> None:
 
     Iterations of a sliding window share elements, which then stay in registers. Where the tile leaves no room for them
     such a loop stays a loop, since the accumulators would go to memory instead. One that a gate cuts stays one too.
+    Loops around one that stays are not unrolled beside those inside of it: their iterations lie far apart.
     """
     count = math.prod(f for _, f in tile.copies)
     accumulators = tile.vectors * count
     is_full = accumulators + tile.vectors + count > schedule.renderer.vector_registers
     narrow = sides.loads[0 if tile.lane in sides.ranges[1] else 1]
     room = max(1, BODY // max(1, accumulators))
+    is_unrolled = False
     for axis in [schedule.axes[at] for at in reversed(schedule.reduce_axes())]:
         if not isinstance(axis.size, int) or room < 2:
             return
-        if any(schedule.origins[axis.range] & a.gate_ranges for loads in sides.loads for a in loads):
-            continue
-        if is_full and any(_slides(narrow, tile.copies, k, axis.size) for k in schedule.origins[axis.range]):
+        is_cut = any(schedule.origins[axis.range] & a.gate_ranges for loads in sides.loads for a in loads)
+        if is_cut or (
+            is_full and any(_slides(narrow, tile.copies, k, axis.size) for k in schedule.origins[axis.range])
+        ):
+            if is_unrolled:
+                return
             continue
         size, wanted = axis.size, min(room, LONGEST_UNROLLED)
         factor = size if size <= wanted else max(f for f in range(1, wanted + 1) if size % f == 0)
@@ -288,6 +293,7 @@ def unroll_contracted(schedule: Schedule, sides: Sides, tile: Tile) -> None:
             at = schedule.axes.index(axis)
             schedule.apply(Opt(OptOps.UNROLL, schedule.reduce_axes().index(at), factor))
             room //= factor
+            is_unrolled = True
         if factor != size:
             return
 
