@@ -7,6 +7,7 @@ import pytest
 
 from tinygrad import Device, Tensor
 from tinygrad.codegen import full_rewrite_to_sink
+from tinygrad.codegen.opt import OptOps
 from tinygrad.codegen.opt.trim import trim_sums
 from tinygrad.dtype import dtypes
 from tinygrad.uop import AxisType, Ops
@@ -126,3 +127,13 @@ def test_other_products_with_zeros_are_computed() -> None:
     x, w = Tensor.ones(100, 30).contiguous().realize(), Tensor.full((40,), float("inf")).contiguous().realize()
     padded = x.pad(((0, 0), (4, 6)))
     assert np.isnan((padded * w).sum(1).numpy()).all()
+
+
+@pytest.mark.skipif(not Device[Device.DEFAULT].renderer.vector_bytes, reason="the policy of vectors")
+@pytest.mark.parametrize(("channels", "size", "taps", "padding"), [(32, 8, 3, 2), (64, 8, 3, 2), (32, 20, 5, 4)])
+def test_loops_around_rows_that_are_cut_are_not_unrolled(channels: int, size: int, taps: int, padding: int) -> None:
+    """Several channels beside the columns of a window lie far apart, while its rows stay a loop between them."""
+    x, w = Tensor.empty(4, channels, size, size), Tensor.empty(32, channels, taps, taps)
+    (kernel,) = [k for k in sums_of(x.conv2d(w, padding=padding)) if cut_loops(k)]
+    unrolled = [step.arg for step in kernel.arg.applied_opts if step.op is OptOps.UNROLL]
+    assert unrolled == [taps]
