@@ -25,11 +25,10 @@ from bench import machine
 from bench.measure import Row
 from bench.peers import OURS
 from bench.peers.process import PeerProcess
-from bench.run import Bench, parser
+from bench.run import README, Bench, parser
 from bench.table import format_ratio, format_seconds, render, write_between_marks
 from bench.workloads import WORKLOADS, Workload
 
-_README: Final = Path(__file__).with_name("README.md")
 _GAINED: Final = 1.1  # times faster: a kernel that is listed
 _LISTED: Final = 20  # of those, the ones that saved most
 _SLOWER: Final = 0.97  # below which a ratio says that a search ended with something slower, and not the noise
@@ -225,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = "\n\n".join([about, table(ordered), summary(ordered), kernel_table(ordered), *failures])
     print(text)
     if arguments.write:
-        write_between_marks(_README, "beam", text)
+        write_between_marks(README, "beam", text)
     return int(bool(failures))
 
 

@@ -4,15 +4,16 @@ In:   a float tensor of one element that gets its value, such as a loss whose ``
 Out:  ``with_origins``, graphs in which the storage of such numbers is the expression that it was computed from.
 Why:  storage does not know how its content was computed, but printing a loss must not change what ``backward`` does.
 
-A graph is kept as long as somebody shows the number, none of the storage that it reads was overwritten, and not too
-many others were kept since. Only single numbers have one: keeping what a large value was computed from would double the
-memory of programs that never ask for a gradient. For the same reason a chain of numbers, each computed from the one
-before, is kept in part only.
+A graph is kept as long as somebody shows the number, none of the storage that it reads was overwritten, and neither too
+many others nor too much storage were kept since. Only single numbers have one: keeping what a large value was computed
+from would double the memory of programs that never ask for a gradient. For the same reason a chain of numbers, each
+computed from the one before, is kept in part only.
 """
 
 from __future__ import annotations
 
 import atexit
+import itertools
 import weakref
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 _MOST: Final = 32  # graphs that are kept
+# Bytes of storage that may stay alive for them, beside the newest ones: a loop that evaluates a model and keeps losses
+# must not keep all inputs. It is looked at when so many numbers were added.
+_MOST_BYTES: Final = 1 << 28
+_LOOK_EVERY: Final = 8
 
 
 class _Origin:
@@ -38,12 +43,14 @@ class _Origin:
         self.value = value
         self._reads: frozenset[UOp] | None = None
 
-    def reads(self, buffer: UOp) -> bool:
+    @property
+    def reads(self) -> frozenset[UOp]:
         if self._reads is None:
             self._reads = frozenset(u for u in self.value.toposort() if u.op is Ops.BUFFER)
-        return buffer in self._reads
+        return self._reads
 
 
+_added = itertools.count(1)
 # BUFFER -> what its one element was computed from; the newest last.
 _origins: weakref.WeakKeyDictionary[UOp, _Origin] = weakref.WeakKeyDictionary()
 atexit.register(_origins.clear)  # nodes must not outlive the modules that their removal needs
@@ -74,8 +81,22 @@ def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
     value = before.substitute(drawn, walk=True) if drawn else before
     if not value.op_in_backward_slice_with_self(Ops.AFTER):
         _origins[buffer] = _Origin(value)
+        if next(_added) % _LOOK_EVERY == 0:
+            _bound_storage()
         while len(_origins) > _MOST:
             _origins.pop(next(iter(_origins.keys())), None)
+
+
+def _bound_storage() -> None:
+    """Forget the older graphs where all of them together keep too much storage alive."""
+    kept: set[UOp] = set()
+    nbytes = 0
+    for count, (number, origin) in enumerate(reversed(list(_origins.items()))):
+        more = origin.reads - kept
+        kept |= more
+        nbytes += sum(int(u.numel()) * u.dtype.itemsize for u in more)
+        if nbytes > _MOST_BYTES and count:
+            _origins.pop(number, None)
 
 
 def _is_data(u: UOp) -> bool:
@@ -88,7 +109,7 @@ def _is_data(u: UOp) -> bool:
 def forget_readers(buffer: UOp) -> None:
     """Forget the graphs that read, or led to, storage which is about to be overwritten."""
     for number, origin in list(_origins.items()):
-        if number is buffer or origin.reads(buffer):
+        if number is buffer or buffer in origin.reads:
             _origins.pop(number, None)
 
 

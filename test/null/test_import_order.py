@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
