@@ -3,7 +3,7 @@
 In:   a kernel SINK and a renderer.
 Out:  ``PROGRAM(SINK, LINEAR, SOURCE, BINARY; ProgramInfo)``: from this process, from the disk cache, or from the stages
       of ``pipeline`` and the compiler. Only ``do_to_program`` returns the lowered SINK and its list of nodes in LINEAR;
-      the others return the kernel and an empty LINEAR, wherever the program comes from.
+      the others return the kernel, and a LINEAR that holds no more than the arguments.
 Why:  a run whose programs are all in the disk cache does not even import the stages.
 """
 

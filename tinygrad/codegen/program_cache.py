@@ -75,10 +75,12 @@ def _program(ast: UOp, row: Any) -> UOp | None:
     return _kept(ast, info, applied, source, binary)
 
 
-def _kept(ast: UOp, info: ProgramInfo, applied: KernelInfo, source: str, binary: bytes) -> UOp:
+def _kept(
+    ast: UOp, info: ProgramInfo, applied: KernelInfo, source: str, binary: bytes, arguments: tuple[UOp, ...] = ()
+) -> UOp:
     src = (
         ast.replace(arg=applied),
-        UOp(Ops.LINEAR, dtypes.void),
+        UOp(Ops.LINEAR, dtypes.void, arguments),
         UOp(Ops.SOURCE, dtypes.void, (), source),
         UOp(Ops.BINARY, dtypes.uint8, (), binary),
     )
@@ -86,13 +88,14 @@ def _kept(ast: UOp, info: ProgramInfo, applied: KernelInfo, source: str, binary:
 
 
 def kept_program(ast: UOp, program: UOp) -> UOp:
-    """Return of a compiled program what a process keeps: the kernel that it was made of, its source and its binary.
+    """Return of a compiled program what a process keeps: the kernel that it was made of, its arguments, source, binary.
 
-    The lowered kernel and its list of nodes are hundreds of objects, which only a compiler needs. A process that
-    meets new kernels for ever would collect millions of them, all of which the garbage collector walks through.
+    The lowered kernel and the rest of the list of nodes are hundreds of objects, which only a compiler needs. A
+    process that meets new kernels for ever would collect millions of them, and the garbage collector walks through all.
     """
-    sink, _, source, binary = program.src
-    return _kept(ast, program.arg, sink.arg, source.arg, binary.arg)
+    sink, linear, source, binary = program.src
+    arguments = tuple(u for u in linear.src if u.op is Ops.PARAM)
+    return _kept(ast, program.arg, sink.arg, source.arg, binary.arg, arguments)
 
 
 def save_program(ast: UOp, program: UOp, renderer: Renderer, switches: tuple[Any, ...]) -> None:
