@@ -330,6 +330,22 @@ def test_freed_block_is_used_again() -> None:
     assert allocator.alloc(100) == block
 
 
+@pytest.mark.parametrize("sizes", [(100,), (100, 100), (100, 50), (50, 100, 100, 7)])
+def test_freed_blocks_of_several_sizes_are_used_again(sizes: tuple[int, ...]) -> None:
+    allocator = _Counting(limit=1000)
+    blocks = [allocator.alloc(size) for size in sizes]
+    for _ in range(4):
+        for block in blocks:
+            allocator.free(block, block[1])
+        assert allocator.cached_bytes == sum(sizes)
+        again = [allocator.alloc(size) for size in sizes]
+        assert sorted(again) == sorted(blocks)
+        assert [size for _, size in again] == list(sizes)
+        assert allocator.cached_bytes == 0
+        blocks = again
+    assert allocator.freed == []
+
+
 def test_cache_is_bounded_and_drops_the_oldest() -> None:
     allocator = _Counting(limit=250)
     blocks = [allocator.alloc(100) for _ in range(3)] + [allocator.alloc(50)]
@@ -347,8 +363,10 @@ def test_cache_is_bounded_and_drops_the_oldest() -> None:
 def test_reuse_keeps_the_order_book_short() -> None:
     allocator = _Counting(limit=1000)
     for _ in range(5000):
-        allocator.free(allocator.alloc(100), 100)
-    assert allocator.next == 1
+        blocks = allocator.alloc(100), allocator.alloc(50)
+        for block in blocks:
+            allocator.free(block, block[1])
+    assert allocator.next == 2
     assert len(allocator._order) < 2000
 
 

@@ -170,6 +170,20 @@ def test_protocol_errors() -> None:
         Tensor([1, 2]).item()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "uint64", "bool"])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+def test_item(shape: tuple[int, ...], dtype: str) -> None:
+    value = Tensor.ones(shape, dtype=dtype).contiguous().realize().item()
+    assert type(value) is {"b": bool, "f": float}.get(dtype[0] if dtype != "bfloat16" else "f", int)
+    assert value == 1
+
+
+@pytest.mark.parametrize("shape", [(0,), (2,), (1, 3), (1, 0)])
+def test_item_of_another_number_of_elements(shape: tuple[int, ...]) -> None:
+    with pytest.raises(AssertionError, match="must have one element"):
+        Tensor.zeros(shape).item()
+
+
 def test_hash_is_identity() -> None:
     a, b = Tensor([1]), Tensor([1])
     assert len({a, b, a}) == 2
