@@ -128,15 +128,16 @@ def follow(family: Family | None, base: UOp, now: UOp) -> None:
 def value_apart_from(tensor: Tensor) -> UOp | None:
     """Return the value that a tensor with storage of its own is a view of, if that has no storage yet.
 
-    A view that repeats elements is not written through: it keeps its storage, and is no view any more.
+    A view that repeats elements is not written through: it keeps its storage, and is no view any more. Nor is one of a
+    value that no live tensor shows, though its node may be alive (``origins.py``).
     """
     family = tensor._family
-    if family is None or not family.apart:
+    if family is None or not family.apart or not has_relatives(tensor):
         return None
     buffer = storage_under(tensor.uop).without_after
     for entry in list(family.apart):
         base = entry.base()
-        if entry.storage() is buffer and base is not None:
+        if entry.storage() is buffer and base is not None and relatives(tensor, base):
             if writes_through(_shown_by(entry, base)):
                 return base
             family.apart.remove(entry)
