@@ -28,7 +28,7 @@ from tinygrad.errors import shown
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import getenv
 from tinygrad.live import live_tensors
-from tinygrad.mixin.random_state import random_state
+from tinygrad.mixin.random_state import random_state, settle_before_capture
 from tinygrad.settings import BEAM, JIT, Context
 from tinygrad.tensor import Tensor
 
@@ -191,9 +191,7 @@ class TinyJit(Generic[P, R]):
     def _capture(self, entry: _Entry, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not arguments.nodes:
             arguments.resolve(self.recapture)
-        pending = [t for t in random_state() if t._is_pending()]
-        if pending:
-            Tensor.realize(*pending)  # draws that were made outside belong to no replay
+        settle_before_capture()
         recorder = Recorder()
         explicit = dict(arguments.var_vals)
         assert self.fxn is not None

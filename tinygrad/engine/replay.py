@@ -25,6 +25,7 @@ from tinygrad.engine.report import run_reported, wants_report
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
+from tinygrad.mixin.random_state import captured_states, settle_before_replay
 from tinygrad.profiling import ProfileRangeEvent, cpu_events
 from tinygrad.settings import DEBUG, GRAPH
 from tinygrad.tensor import Tensor
@@ -53,8 +54,9 @@ class CapturedJit:
     """
 
     __slots__ = (
-        "__weakref__", "_lock", "_repeat", "_repeat_tried", "_steps", "_written", "expected_input_info",
-        "expected_names", "inner", "input_vars", "linear", "results", "slices", "slots", "structure", "var_vals",
+        "__weakref__", "_lock", "_random_states", "_repeat", "_repeat_tried", "_steps", "_written",
+        "expected_input_info", "expected_names", "inner", "input_vars", "linear", "results", "slices", "slots",
+        "structure", "var_vals",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +72,8 @@ class CapturedJit:
         self._written: set[int] | None = None
         self._repeat: Repeat | None = None
         self._repeat_tried = False
+        # One that was unpickled has a random state of its own.
+        self._random_states = captured_states({arg for call in linear.src for arg in call.src[1:]})
         self._lock = threading.RLock()
         renew_in_child(self, "_lock")
 
@@ -100,7 +104,11 @@ class CapturedJit:
         """Replay if a call before was like this one (see engine/repeat.py); else NOT_REPEATED."""
         with self._lock:
             repeat = self._repeat
-            return NOT_REPEATED if repeat is None else repeat.run(args, kwargs)
+            if repeat is None:
+                return NOT_REPEATED
+            if self._random_states:
+                settle_before_replay(self._random_states)
+            return repeat.run(args, kwargs)
 
     def __call__(self, arguments: Arguments) -> Any:
         """Replay on new inputs and return new result tensors."""
@@ -109,6 +117,8 @@ class CapturedJit:
             var_vals = {**self.var_vals, **arguments.var_vals} if arguments.var_vals else self.var_vals
             check_slices(self.slices, var_vals)
             inputs = self._without_aliases(arguments.nodes)
+            if self._random_states:
+                settle_before_replay(self._random_states)
             results = [UOp.new_buffer(r.device, r.size, r.dtype) for r in self.results]
             stands_for = {INPUT: inputs, RESULT: results}
             self.run([s.part(stands_for[s.kind][s.index]) for s in self.slots], var_vals)

@@ -5,6 +5,9 @@ Out:  for each call a key of its own, in memory of the device.
 Why:  the counter is memory, advanced by a store in every call; so the replay of a JIT, which only repeats kernels,
       draws new numbers. A call reads the counter through a copy of its own. Threads have states of their own: what one
       has drawn and not computed yet is no matter of another's realize.
+
+A new seed starts new states, except for those whose memory the kernels of a JIT use: these are written anew, before the
+next call draws from them or the next replay starts. So replays and other calls go on drawing from one sequence.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import hashlib
 import threading
 import time
 import weakref
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
@@ -23,26 +27,42 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
     from tinygrad.uop.ops import UOp
 
-__all__ = ["current_seed", "is_random_state", "random_state", "set_seed", "state_of"]
+__all__ = [
+    "captured_states", "current_seed", "is_random_state", "random_state", "set_seed", "settle_before_capture",
+    "settle_before_replay", "state_of",
+]  # fmt: skip
 
 
 class _DeviceState:
     """Key and counter of one device, and the copy of the counter that the last call made."""
 
-    def __init__(self, device: str, seed: int, number: int) -> None:
+    def __init__(self, device: str, generator: _Generator, number: int) -> None:
         from tinygrad.tensor import Tensor
 
-        digest = int.from_bytes(hashlib.sha256(number.to_bytes(4, "big")).digest(), "big")
-        # The key is data, not a constant of the graph: a later run of a program without a seed finds its schedules.
-        key = Tensor([(digest & 0xFFFFFFFF) | (seed & 0xFFFFFFFF) << 32], dtype=dtypes.uint64, device=device)
-        self.key: Tensor = Tensor.empty(1, dtype=dtypes.uint64, device=device).assign(key)
+        self.device, self.generator = device, generator
+        self.is_captured = False  # whether kernels of a JIT use this memory
+        self.key: Tensor = Tensor.empty(1, dtype=dtypes.uint64, device=device).assign(self._key(number))
         self.counter: Tensor = Tensor.full((1,), 0, dtype=dtypes.uint64, device=device)
         self.last: Tensor | None = None
-        self.device = device
         _storage.add(self.counter.uop.buf_uop)
         for node in self.key.uop.toposort():
             if node.op is Ops.BUFFER:
                 _storage.add(node)
+
+    def _key(self, number: int) -> Tensor:
+        """Return the key of the state with this number; its words are a hash of the number, and the seed."""
+        from tinygrad.tensor import Tensor
+
+        digest = int.from_bytes(hashlib.sha256(number.to_bytes(4, "big")).digest(), "big")
+        # The key is data, not a constant of the graph: a later run of a program without a seed finds its schedules.
+        words = (digest & 0xFFFFFFFF) | (self.generator.seed & 0xFFFFFFFF) << 32
+        return Tensor([words], dtype=dtypes.uint64, device=self.device)
+
+    def restart(self, generator: _Generator, number: int) -> None:
+        """Start from the seed of another generator, in the same memory."""
+        self.generator = generator
+        self.key.assign(self._key(number))
+        self.counter.assign(0)
 
     def draw(self, words: int) -> Tensor:
         """Advance the counter by ``words`` and return the key (one uint64) for the numbers of this call."""
@@ -64,14 +84,29 @@ class _Generator:
 
     States are numbered in the order of their first draws, whichever thread makes it: a program of one thread draws the
     same numbers in any thread.
+
+    Args:
+        seed: The seed.
+        former: For each thread the devices that it drew from under the last seed, with the states that are used again.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, former: dict[int, dict[str, _DeviceState | None]] | None = None) -> None:
         self.seed = seed
         self._threads: dict[int, dict[str, _DeviceState]] = {}
+        self._former = former or {}
         self._count = 0
         self._lock = threading.Lock()
         renew_in_child(self, "_lock")
+
+    def successor(self, seed: int) -> _Generator:
+        """Return a generator with another seed."""
+        alive = {thread.ident for thread in threading.enumerate()}
+        former: dict[int, dict[str, _DeviceState | None]] = {}
+        for ident in alive & (self._threads.keys() | self._former.keys()):
+            assert ident is not None
+            states = {**self._former.get(ident, {}), **self._threads.get(ident, {})}
+            former[ident] = {device: s if s is not None and s.is_captured else None for device, s in states.items()}
+        return _Generator(seed, former)
 
     def states(self) -> dict[str, _DeviceState]:
         """Return the states of the running thread: device -> state."""
@@ -81,10 +116,33 @@ class _Generator:
         """Return the state of the running thread for a device."""
         states = self.states()
         if device not in states:
-            with self._lock:
-                number, self._count = self._count, self._count + 1
-            states[device] = _DeviceState(device, self.seed, number)
+            former = self._former.get(threading.get_ident(), {}).get(device)
+            made = _DeviceState(device, self, self._next_number()) if former is None else self.renewed(former)
+            states[device] = made
         return states[device]
+
+    def renewed(self, state: _DeviceState) -> _DeviceState:
+        """Return a state after it was started from this seed, if that was not done yet."""
+        if state.generator is not self:
+            state.restart(self, self._next_number())
+        return state
+
+    def start_all(self) -> None:
+        """Start the states of the running thread for all devices that a thread has drawn from, its own ones first."""
+        own = list(self._former.get(threading.get_ident(), {}))
+        others = [device for states in self._former.values() for device in states]
+        others += [device for states in self._threads.values() for device in states]
+        for device in dict.fromkeys(own + others):
+            self.state(device)
+
+    def all_states(self) -> list[_DeviceState]:
+        """Return the states of all threads."""
+        return [state for states in list(self._threads.values()) for state in list(states.values())]
+
+    def _next_number(self) -> int:
+        with self._lock:
+            number, self._count = self._count, self._count + 1
+        return number
 
 
 _generator = _Generator(int(time.time()))
@@ -100,16 +158,44 @@ def is_random_state(buffer: UOp) -> bool:
 def random_state() -> list[Tensor]:
     """Return the tensors that hold the random state of this thread: counters, and the copies of them by the last calls.
 
-    A JIT realizes them before it captures, so that its kernels start from memory; a traced function may read them.
+    A traced function may read them.
     """
-    states = _generator.states().values()
+    return _tensors_of(_generator.states().values())
+
+
+def _tensors_of(states: Iterable[_DeviceState]) -> list[Tensor]:
     return [t for state in states for t in (state.key, state.last, state.counter) if t is not None]
 
 
+def settle_before_capture() -> None:
+    """Bring the random state of this thread to memory: no replay repeats draws made before, nor the start of a seed."""
+    _generator.start_all()
+    _settle(random_state())
+
+
+def captured_states(storage: Container[UOp]) -> list[_DeviceState]:
+    """Return the states whose counters are among the BUFFERs that a capture uses; they stay in their memory."""
+    found = [state for state in _generator.all_states() if state.counter.uop.buf_uop in storage]
+    for state in found:
+        state.is_captured = True
+    return found
+
+
+def settle_before_replay(states: Iterable[_DeviceState]) -> None:
+    """Bring the states of a capture to memory: what was drawn before comes first, and a new seed counts."""
+    _settle(_tensors_of([_generator.renewed(state) for state in states]))
+
+
+def _settle(state: Iterable[Tensor]) -> None:
+    pending = [t for t in state if t._is_pending()]
+    if pending:
+        pending[0].realize(*pending[1:])
+
+
 def set_seed(seed: int) -> None:
-    """Set the seed and forget all states."""
+    """Set the seed and forget all states, except for the memory of those that captures use."""
     global _generator
-    _generator = _Generator(seed)
+    _generator = _generator.successor(seed)
 
 
 def current_seed() -> int:
