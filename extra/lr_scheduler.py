@@ -31,9 +31,15 @@ class LR_Scheduler:  # noqa: N801  the name that programs use
     Attributes:
         optimizer: The optimizer.
         epoch_counter: Steps so far, a float tensor of shape (1,).
+
+    Raises:
+        TypeError: ``optimizer`` is something else.
     """
 
     def __init__(self, optimizer: Optimizer | OptimizerGroup) -> None:
+        if not isinstance(optimizer, (Optimizer, OptimizerGroup)):
+            name = type(optimizer).__name__
+            raise TypeError(f"{type(self).__name__}: optimizer is a {name}; expected an Optimizer or OptimizerGroup")
         self.optimizer = optimizer
         self.epoch_counter = Tensor([0.0], device=self._rates()[0].device).is_param_(False)
 
@@ -187,11 +193,16 @@ class CosineAnnealingLR(LR_Scheduler):
         T_max: Steps to the lowest rate.
         eta_min: The lowest rate.
 
+    Raises:
+        ValueError: ``T_max`` is not positive.
+
     Source: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017, arXiv:1608.03983.
     """
 
     def __init__(self, optimizer: Optimizer | OptimizerGroup, T_max: int, eta_min: float = 0.0) -> None:
         super().__init__(optimizer)
+        if T_max <= 0:
+            raise ValueError(f"CosineAnnealingLR: T_max is {T_max}; expected a number of steps, at least 1")
         self.T_max, self.eta_min = T_max, eta_min
         self.eta_max = self._initial_lr()
 
@@ -210,12 +221,20 @@ class CosineAnnealingLRWithWarmup(LR_Scheduler):
         end_lr: The rate at the end.
         warmup_steps: Steps to the highest rate.
         decay_steps: Steps from there to the end.
+
+    Raises:
+        ValueError: ``warmup_steps`` is negative, or ``decay_steps`` not positive.
     """
 
     def __init__(
         self, optimizer: Optimizer | OptimizerGroup, base_lr: float, end_lr: float, warmup_steps: int, decay_steps: int
     ) -> None:
         super().__init__(optimizer)
+        if warmup_steps < 0 or decay_steps <= 0:
+            raise ValueError(
+                f"CosineAnnealingLRWithWarmup: warmup_steps {warmup_steps}, decay_steps {decay_steps}; expected at "
+                "least 0 and at least 1"
+            )
         self.base_lr, self.end_lr = base_lr, end_lr
         self.warmup_steps, self.decay_steps = warmup_steps, decay_steps
         Tensor.realize(*self._assign(self.get_lr()))
@@ -243,7 +262,7 @@ class OneCycleLR(LR_Scheduler):
         cycle_momentum: Not supported: must be False.
 
     Raises:
-        ValueError: Another strategy, ``cycle_momentum``, or no steps.
+        ValueError: Another strategy, ``cycle_momentum``, no steps, a share outside of [0, 1], or a factor of 0.
 
     Source: Smith and Topin, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates",
     2018, arXiv:1708.07120.
@@ -265,6 +284,11 @@ class OneCycleLR(LR_Scheduler):
             raise ValueError(
                 f"OneCycleLR: anneal_strategy {anneal_strategy!r}, cycle_momentum {cycle_momentum}, total_steps "
                 f"{total_steps}; expected 'linear' or 'cos', False, and a number of steps"
+            )
+        if not 0 <= pct_start <= 1 or div_factor <= 0 or final_div_factor <= 0:
+            raise ValueError(
+                f"OneCycleLR: pct_start {pct_start}, div_factor {div_factor}, final_div_factor {final_div_factor}; "
+                "expected a share from 0 to 1, and factors above 0"
             )
         self.max_lr, self.initial_lr = max_lr, max_lr / div_factor
         self.min_lr = self.initial_lr / final_div_factor

@@ -69,6 +69,7 @@ __all__ = [
 _PROBE_ORDER = ("METAL", "AMD", "NV", "CUDA", "QCOM", "CL", "CPU", "DSP", "WEBGPU")
 # Devices without a compiler of their own may be used while tracing.
 _ALWAYS_ALLOWED = frozenset({"DISK", "TINYFS", "NPY", "PYTHON"})
+_NAMED_BY_TEXT = frozenset({"DISK", "TINYFS"})  # behind the colon is a path
 
 
 class _Device:
@@ -232,6 +233,7 @@ def canonicalize_device(device: str | Sequence[str] | None) -> str | tuple[str, 
 
     Raises:
         ModuleNotFoundError: There is no device of that name.
+        ValueError: Something else than a number behind the colon.
         ArgumentError: No string, and no list or tuple of strings.
     """
     if device is None:
@@ -254,6 +256,9 @@ def _known_device(device: str) -> str:
     short = name.partition(":")[0]
     if not short.isidentifier() or not _has_file(short):
         raise ModuleNotFoundError(_unknown_device(short), name=f"tinygrad.runtime.ops_{short.lower()}")
+    number = name.partition(":")[2]
+    if ":" in name and short not in _NAMED_BY_TEXT and not (number.isascii() and number.isdecimal()):
+        raise ValueError(f"device {shown(device)}: {shown(number)} is no number; expected '{short}' or '{short}:1'")
     return name
 
 

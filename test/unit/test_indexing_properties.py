@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -329,3 +330,41 @@ def test_a_broadcast_view_gets_storage_of_its_own() -> None:
     one, other = Tensor(0.0).reshape(1), Tensor(0.0).reshape(1)
     one.assign([4.0])
     assert (one.tolist(), other.tolist()) == ([4.0], [0.0])
+
+
+# ---- an ellipsis over no dims --------------------------------------------------------------------------------------
+
+NO_DIMS = [
+    ((2, 2, 3), np.s_[:0, [-1], ..., [-1]]),
+    ((5, 2), np.s_[None, 4, ..., [-1, 1]]),
+    ((5, 2), np.s_[[1, 2], ..., [0, 1]]),
+    ((5, 2), np.s_[..., [1, 2], [0, 1]]),
+    ((5, 2), np.s_[[1, 2], [0, 1], ...]),
+    ((3, 5, 2), np.s_[:, [1, 2], ..., [0, 1]]),
+    ((3, 5, 2), np.s_[:, [1, 2], ..., 0]),
+    ((3, 5, 2), np.s_[:, 1, ..., [0, 1]]),
+    ((3, 5, 2), np.s_[1:, [1, 2], [0, 1], ...]),
+    ((3, 5, 2), np.s_[1:, ..., [1, 2], [0, 1]]),
+    ((3, 5, 2), np.s_[:, [[1], [2]], None, ..., [0, 1]]),
+    ((3, 5, 2), np.s_[:, [1, 2], ..., None, [0, 1]]),
+    ((3, 2, 2), np.s_[:, [[True, False], [True, True]], ...]),
+    ((2, 2, 3), np.s_[[[True, False], [True, True]], ..., [0, 1, 2]]),
+    ((3, 5, 2), np.s_[0, ..., 1, 1]),
+    ((4,), np.s_[..., 1]),
+    ((), np.s_[...]),
+]
+
+
+@pytest.mark.parametrize(("shape", "index"), NO_DIMS, ids=str)
+def test_an_ellipsis_over_no_dims_separates_index_arrays(shape: tuple[int, ...], index: Any) -> None:
+    array = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    tensor = Tensor(array.copy())
+    expected = array[index]
+    found = tensor[index]
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found.numpy(), expected)
+    value = np.arange(expected.size, dtype=np.float32).reshape(expected.shape) + 100
+    array[index] = value
+    written = tensor.clone()
+    written[index] = Tensor(value)
+    np.testing.assert_array_equal(written.numpy(), array)

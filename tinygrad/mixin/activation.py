@@ -274,7 +274,7 @@ class ActivationMixin(TrigonometryMixin):
             >>> Tensor([-100.0, 0.0]).logsigmoid().numpy()
             array([-100.       ,   -0.6931472], dtype=float32)
         """
-        return (self * -1).softplus() * -1
+        return (self._float() * -1).softplus() * -1
 
     @float_function()
     def softsign(self) -> Self:

@@ -33,6 +33,7 @@ class MovementMixin(ViewMixin):
 
         Raises:
             AssertionError: The sizes do not sum to the dim, or it is symbolic.
+            ShapeError: There is no dim.
 
         Example:
             >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).split(2)]
@@ -40,6 +41,8 @@ class MovementMixin(ViewMixin):
             >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).split([1, 4])]
             [[1], [2, 3, 4, 5]]
         """
+        if self.ndim == 0:
+            raise self._movement_error("split", "0 dims", "at least 1 dim")
         dim = self._resolve_dim(dim if axis is None else axis, op="split")
         total = self.shape[dim]
         if not isinstance(total, int):
@@ -65,6 +68,8 @@ class MovementMixin(ViewMixin):
             >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).chunk(2)]
             [[1, 2, 3], [4, 5]]
         """
+        if self.ndim == 0:
+            raise self._movement_error("chunk", "0 dims", "at least 1 dim")
         dim = self._resolve_dim(dim if axis is None else axis, op="chunk")
         if not isinstance(self.shape[dim], int) or chunks <= 0:
             raise AssertionError(error_text("chunk", f"{chunks} chunks of dim {dim}", {"tensor": self},

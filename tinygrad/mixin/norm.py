@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
-from tinygrad.errors import ShapeError, error_text, shown
+from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import TRAINING
 from tinygrad.mixin.attention import attention, is_worth_blocks, share_heads
 from tinygrad.mixin.reduce import ReduceMixin
@@ -143,6 +143,7 @@ class NormMixin(ReduceMixin):
 
         Raises:
             RuntimeError: ``attn_mask`` together with ``is_causal``.
+            DTypeError: ``attn_mask`` is an integer tensor.
             ShapeError: Shapes do not fit.
 
         Example:
@@ -154,6 +155,11 @@ class NormMixin(ReduceMixin):
 
         Source: Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762.
         """
+        if attn_mask is not None and dtypes.is_int(attn_mask.dtype):
+            found = f"attn_mask of dtype {attn_mask.dtype}"
+            raise DTypeError(error_text("scaled_dot_product_attention", found, {"query": self, "attn_mask": attn_mask},
+                                        "bool, True where a key counts, or floats that are added to the scores",
+                                        "attn_mask != 0"))  # fmt: skip
         if is_causal and attn_mask is not None:
             raise RuntimeError(
                 "scaled_dot_product_attention: is_causal and attn_mask exclude each other; give one mask"

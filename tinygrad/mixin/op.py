@@ -214,6 +214,9 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
     def _column_below(self, name: str, limit: Any) -> Self:
         if self.ndim < 2:
             raise ShapeError(error_text(name, f"{self.ndim} dims", {"tensor": self}, rule="at least 2 dims"))
+        if isinstance(limit, float):
+            found = f"diagonal of type {type(limit).__name__}"
+            raise TypeError(error_text(name, found, {"tensor": self}, rule="an int"))
         rows, cols = self.shape[-2:]
         last: Self = type(self).arange(rows).reshape(rows, 1) + limit
         return type(self).arange(cols) < last
@@ -280,7 +283,8 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
             >>> Tensor([0.0, 1.0]).softmin().numpy()
             array([0.7310586 , 0.26894143], dtype=float32)
         """
-        return self.neg().softmax(axis if dim is None else dim, dtype)
+        x = self if dtypes.is_float(self.dtype) else self.cast(dtypes.default_float)  # unsigned integers have no sign
+        return x.neg().softmax(axis if dim is None else dim, dtype)
 
 
 def _check_dot(x: Any, w: Any) -> None:

@@ -7,6 +7,7 @@ Why:  all that is not PAD is index arithmetic, which fuses into whatever reads i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +27,9 @@ def pad(x: X, padding: Sequence[Any], mode: str = "constant", value: Any = 0.0) 
     if mode not in {"constant", "reflect", "replicate", "circular"}:
         raise NotImplementedError(f"pad: mode {mode!r}; expected constant, reflect, replicate or circular")
     pads = _pairs(x, padding)
+    if dtypes.is_int(x.dtype) and isinstance(value, float) and not value.is_integer():
+        kind = OverflowError if math.isinf(value) else ValueError
+        raise kind(error_text("pad", f"value {value} is no integer", {"tensor": x}, hint="pad a tensor of floats"))
     if mode != "constant":
         return _pad_by_copying(x, pads, mode)
     cropped = x
@@ -51,6 +55,10 @@ def pad_constant(x: X, pads: tuple[tuple[Any, Any], ...], value: Any) -> X:
 
 def _pairs(x: ViewMixin, padding: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
     """Return (before, after) of every dim."""
+    if isinstance(padding, str):
+        raise TypeError(
+            error_text("pad", f"padding is the str {padding!r}", {"tensor": x}, "numbers, or pairs of them")
+        )
     padding = tuple(padding)
     if any(p is None or isinstance(p, (tuple, list)) for p in padding):
         if len(padding) != x.ndim:

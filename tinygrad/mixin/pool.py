@@ -211,6 +211,7 @@ class PoolMixin(ResizeMixin):
 
         Raises:
             ShapeError: Shapes of values and indices differ.
+            IndexError: With CHECK_BOUNDS=1, an index is no position of the output. By default its value is left out.
 
         Example:
             >>> values, where = Tensor([[[[1.0, 9.0], [2.0, 3.0]]]]).max_pool2d(return_indices=True)
@@ -238,6 +239,7 @@ class PoolMixin(ResizeMixin):
         )
         if output_size is not None:
             spatial = tuple(output_size)[-dims:]
+        self._check_bounds(name, indices, 0, prod(spatial))
         flat = (*lead, prod(self.shape[-dims:]))
         empty = type(self).full((*lead, prod(spatial)), 0, dtype=self.dtype, buffer=False)
         return empty.scatter(-1, indices.reshape(flat), self.reshape(flat)).reshape((*lead, *spatial))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # One block makes two words from a 32-bit counter, so a request is cut into chunks of at most this many words.
 MAX_WORDS = 2**32 - 1
 MOST_NUMBERS = 2**40  # more than memories hold; a request is refused before its counter is taken
+_LONGEST_WAIT = 3e38  # finite in float32
 _UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 
 
@@ -177,6 +178,9 @@ class RandMixin(OpMixin):
 
         They are rounded down to that grid, so their mean is 0.5 - 2 ** -(m + 1): in fp8, where the grid is coarse,
         0.4375 (e4m3) and 0.375 (e5m2). Draw in float32 and cast where that matters.
+
+        A process that was forked goes on with the state of its parent, so both draw the same numbers, as with numpy and
+        torch: call ``manual_seed`` in the child, with a seed of its own.
 
         Args:
             *shape: Sizes, separate or as one tuple.
@@ -452,12 +456,16 @@ class RandMixin(OpMixin):
     def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
         """Return int32 indices drawn with probability proportional to ``self`` (1-d, or one distribution per row).
 
+        An index of weight 0 is drawn only without replacement, after all others. A row of weights that are no
+        distribution (one is negative, infinite or NaN, or all are 0) gives -1 throughout.
+
         Args:
             num_samples: Draws per row.
             replacement: Whether an index may be drawn again.
 
         Raises:
             AssertionError: Not 1-d or 2-d, ``num_samples`` not positive, or more draws than weights.
+            ValueError: The weights are few and in memory, and those of a row are no distribution.
 
         Example:
             >>> Tensor.manual_seed(42)
@@ -474,15 +482,35 @@ class RandMixin(OpMixin):
                 )
             )
         weight = self.cast(dtypes.float32).reshape(-1, self.shape[-1])
+        self._check_weights()
         if replacement:
             total = weight.cumsum(1)
-            mark = weight._rand_beside(weight.shape[0], num_samples)
-            mark = mark * total._slice_dim(1, weight.shape[1] - 1, weight.shape[1])
-            # The number of categories that end at or below the mark; rounding must not lead past the last one.
-            index = (mark.unsqueeze(-1) < total.unsqueeze(1)).logical_not().sum(-1).minimum(weight.shape[1] - 1)
+            end = total._slice_dim(1, weight.shape[1] - 1, weight.shape[1])
+            mark = weight._rand_beside(weight.shape[0], num_samples) * end
+            # The number of categories that end at or below the mark; rounding must not lead past the last one that has
+            # a weight, which is where the sum reaches its end.
+            last = (total < end).sum(-1, keepdim=True)
+            index = (mark.unsqueeze(-1) < total.unsqueeze(1)).logical_not().sum(-1).minimum(last)
         else:
             # The smallest of exponential waiting times with these rates (Efraimidis and Spirakis, 2006).
             uniform = weight._rand_beside(*weight.shape)
-            wait = (1 - uniform).log() * -1 / weight
+            # A weight of 0 waits longer than any other; a uniform 0 would make 0 / 0 of it.
+            wait = weight.eq(0).where(math.inf, ((1 - uniform).log() * -1 / weight).minimum(_LONGEST_WAIT))
             index = wait.topk(num_samples, 1, largest=False)[1]
+        is_valid = ((weight >= 0) & (weight < math.inf)).all(1, keepdim=True) & (weight > 0).any(1, keepdim=True)
+        index = is_valid.where(index, -1)
         return index.cast(dtypes.int32).reshape((*self.shape[:-1], num_samples))
+
+    def _check_weights(self) -> None:
+        """Raise if the weights are few and in memory, and those of a row are no distribution."""
+        known = self._few_values_in_memory() if hasattr(self, "_few_values_in_memory") else None
+        if not known:
+            return
+        width = self.shape[-1]
+        for start in range(0, len(known), width):
+            row = [float(value) for value in known[start : start + width]]
+            if not all(0 <= value < math.inf for value in row) or not any(row):
+                raise ValueError(
+                    error_text("multinomial", f"weights {shown(tuple(row))} are no distribution", {"weights": self},
+                               rule="finite weights of at least 0, one of them above")
+                )  # fmt: skip

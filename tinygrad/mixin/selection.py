@@ -125,6 +125,8 @@ def select(x: Any, items: Sequence[Any], nonzero: Callable[[Any], Sequence[Any]]
         if item is None:
             found.shape.append(1)
             continue
+        if item is Ellipsis:
+            continue
         if _is_mask(item):
             arrays = _mask_arrays(x, item, dim, nonzero)
             _note_place(found, positions, number)
@@ -198,7 +200,9 @@ def _expand_ellipsis(x: Any, items: list[Any]) -> list[Any]:
             )
         )
     at = ellipses[0] if ellipses else len(items)
-    return [*items[:at], *[slice(None)] * (x.ndim - used), *items[at + 1 :]]
+    # One that stands for no dims is kept: it separates index arrays, as in numpy.
+    expanded: list[Any] = [slice(None)] * (x.ndim - used) or ([Ellipsis] if ellipses else [])
+    return [*items[:at], *expanded, *items[at + 1 :]]
 
 
 def _int_position(x: Any, dim: int, item: Any) -> Any:

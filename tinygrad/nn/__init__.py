@@ -116,8 +116,8 @@ class Conv2d:
         bias: Shape (out_channels,), from the same distribution, or None.
 
     Raises:
-        ValueError: Another string as padding, or "same" with a stride; a negative number of channels, or one that
-            ``groups`` does not divide.
+        ValueError: Another string as padding, or "same" with a stride; a kernel without elements; a negative number of
+            channels, or one that ``groups`` does not divide.
         AssertionError: On the call, when the channels do not fit.
 
     Example:
@@ -143,6 +143,8 @@ class Conv2d:
                 "expected groups >= 1 that divides both"
             )
         self.kernel_size: tuple[int, ...] = make_tuple(kernel_size, 2)
+        if any(size < 1 for size in self.kernel_size):
+            raise ValueError(f"kernel_size={kernel_size}; expected sizes of at least 1")
         self.stride, self.dilation, self.groups = stride, dilation, groups
         self.padding = self._padding_named(padding) if isinstance(padding, str) else padding
         fan_in = in_channels * prod(self.kernel_size)
@@ -308,6 +310,7 @@ class LSTMCell:
     """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        _check_sizes(input_size=input_size, hidden_size=hidden_size)
         self.hidden_size = hidden_size
         self.weight_ih = _uniform((4 * hidden_size, input_size), hidden_size)
         self.weight_hh = _uniform((4 * hidden_size, hidden_size), hidden_size)

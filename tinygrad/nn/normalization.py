@@ -26,7 +26,8 @@ class BatchNorm:
     """Normalise each channel (axis 1) over the batch and all other axes, then scale and shift it.
 
     With ``TRAINING`` on, the statistics are those of the batch, and the running ones move towards them:
-    running = (1 - momentum) * running + momentum * batch, with the unbiased variance. With it off, the running ones are
+    running = (1 - momentum) * running + momentum * batch, with the unbiased variance; a momentum of None weighs all
+    batches the same. With it off, the running ones are
     used, or those of the batch when ``track_running_stats`` is False. The moves are lazy: they are computed with the
     optimiser's step (which realizes the tensors that are no parameters), or by realizing ``running_mean`` itself.
 
@@ -38,6 +39,7 @@ class BatchNorm:
         running_var: Ones, shape (sz,); only with ``track_running_stats``.
 
     Raises:
+        ValueError: A negative size.
         ZeroDivisionError: In training, when a channel has one element, so that its variance is not defined.
 
     Example:
@@ -50,8 +52,15 @@ class BatchNorm:
     """
 
     def __init__(
-        self, sz: int, eps: float = 1e-5, affine: bool = True, track_running_stats: bool = True, momentum: float = 0.1
+        self,
+        sz: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        momentum: float | None = 0.1,
     ) -> None:
+        if sz < 0:
+            raise ValueError(f"sz={sz} is negative; expected a number of channels, at least 0")
         self.eps, self.track_running_stats, self.momentum = eps, track_running_stats, momentum
         self.weight = Tensor.ones(sz) if affine else None
         self.bias = Tensor.zeros(sz) if affine else None
@@ -84,8 +93,9 @@ class BatchNorm:
                 "train with more than one sample"
             )
         unbiased = var * (numel / (numel - channels))
+        share = (self.num_batches_tracked + 1).cast(mean.dtype).reciprocal() if self.momentum is None else self.momentum
         for running, batch in ((self.running_mean, mean), (self.running_var, unbiased)):
-            moved = running * (1 - self.momentum) + batch * self.momentum
+            moved = running * (1 - share) + batch * share
             running.assign(moved.cast(running.dtype).shard_like(running))  # channels of x may be split
         self.num_batches_tracked.assign(self.num_batches_tracked + 1)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes, least_upper_dtype, to_dtype
-from tinygrad.errors import ArgumentError, shown
+from tinygrad.errors import ArgumentError, DTypeError, shown
 from tinygrad.helpers import FUSE_OPTIM, TRAINING, dedup, getenv
 from tinygrad.name_hints import MissingNameError
 from tinygrad.tensor import Tensor
@@ -65,7 +65,8 @@ class Optimizer:
 
     Raises:
         AssertionError: No tensor to train.
-        ValueError: A negative learning rate.
+        DTypeError: A parameter holds no floats.
+        ValueError: A learning rate that is negative or NaN.
 
     Example:
         >>> class Descent(nn.optim.Optimizer):
@@ -88,8 +89,8 @@ class Optimizer:
         fused: bool | None = None,
     ) -> None:
         self.name = type(self).__name__
-        if lr < 0:
-            raise ValueError(f"the learning rate must not be negative, got {lr}")
+        if not lr >= 0:
+            raise ValueError(f"the learning rate must not be negative or NaN, got {lr}")
         if isinstance(params, Tensor):  # which is an iterable of its rows
             raise ArgumentError("params is one Tensor, expected a list of them")
         given: list[Any] = list(params)
@@ -98,6 +99,10 @@ class Optimizer:
         tensors = dedup(given)
         self.params: list[Tensor] = [t for t in tensors if t.is_param]
         self.buffers: list[Tensor] = [t for t in tensors if not t.is_param]
+        whole = next((t for t in self.params if not dtypes.is_float(t.dtype)), None)
+        if whole is not None:
+            raise DTypeError(f"{self.name}: a parameter of dtype {whole.dtype} has no gradient; expected floats, or "
+                             "buffers, which .is_param_(False) makes")  # fmt: skip
         if not self.params:
             raise AssertionError(f"none of the {len(tensors)} tensors has is_param set, so there is none to train")
         self.device = self.params[0].device if device is None else device
@@ -284,8 +289,10 @@ class LARS(Optimizer):
         fused: bool | None = None,
     ) -> None:
         super().__init__(params, lr, device, fused)
-        if momentum < 0:
-            raise ValueError(f"momentum must not be negative, got {momentum}")
+        if not momentum >= 0:
+            raise ValueError(f"momentum must not be negative or NaN, got {momentum}")
+        if not weight_decay >= 0:
+            raise ValueError(f"weight_decay must not be negative or NaN, got {weight_decay}")
         if self.fused and ns_coefficients is not None:
             raise AssertionError("Newton-Schulz works on the matrix of each parameter, so it cannot be fused")
         self.momentum, self.wd, self.nesterov, self.classic = momentum, weight_decay, nesterov, classic
@@ -454,10 +461,10 @@ class LAMB(Optimizer):
         fused: bool | None = None,
     ) -> None:
         super().__init__(params, lr, device, fused)
-        if weight_decay < 0:
-            raise ValueError(f"weight_decay must not be negative, got {weight_decay}")
-        if eps < 0:
-            raise ValueError(f"eps must not be negative, got {eps}")
+        if not weight_decay >= 0:
+            raise ValueError(f"weight_decay must not be negative or NaN, got {weight_decay}")
+        if not eps >= 0:
+            raise ValueError(f"eps must not be negative or NaN, got {eps}")
         for name, decay in (("b1", b1), ("b2", b2)):
             if not 0 <= decay < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {decay}")

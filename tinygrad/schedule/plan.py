@@ -18,7 +18,7 @@ from tinygrad.schedule.normalize import LOCAL
 from tinygrad.schedule.prepare import runs_kernels
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, UOp
-from tinygrad.uop.pickling import _unpickle_graph, save_graph
+from tinygrad.uop.pickling import Saved, _unpickle_graph, save_graph
 
 JOINED: Final = "joined"  # tag of storage over several devices that is made of storages of single ones
 
@@ -143,9 +143,9 @@ def load_plan(sink: UOp, switches: tuple[int, ...]) -> Plan | None:
         return None
 
 
-def _plan_of(shape: Any, records: list[tuple[Any, ...]]) -> Plan:
+def _plan_of(shape: Any, graph: Saved) -> Plan:
     n_storages, arg_counts, has_result, places, arenas, written, metadata, keys = shape
-    nodes = iter(_unpickle_graph(records).src)
+    nodes = iter(_unpickle_graph(graph).src)
     storages = tuple(next(nodes) for _ in range(n_storages))
     calls = tuple(
         PlannedCall(next(nodes), tuple(next(nodes) for _ in range(n)), metadata=names)

@@ -149,6 +149,8 @@ class StatisticsNames(NumberNames):
         count = x.shape[axis] if x.ndim else 1
         require_shape(count != 0, "quantile", f"dim {axis} has no elements", {"tensor": self}, "at least one element")
         asked = self._asked_quantiles(q)
+        require_shape(asked.ndim <= 1, "quantile", f"q has {asked.ndim} dims", {"tensor": self, "q": asked},
+                      "a number or one dim")  # fmt: skip
         ordered = x.sort(axis)[0]
         place = (asked.flatten() * (count - 1)).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
         place = place.expand([asked.numel() if i == axis else s for i, s in enumerate(x.shape)])
@@ -184,11 +186,11 @@ class StatisticsNames(NumberNames):
 
     def _trapezoids(self, x: Any, dx: float, dim: int, name: str) -> tuple[int, Self]:
         axis = self._resolve_dim(dim, op=name)
-        size = self.shape[axis]
-        mean = (self._slice_dim(axis, min(1, size), size) + self._slice_dim(axis, 0, max(size - 1, 0))) * 0.5
+        size, t = self.shape[axis], self._float()  # sums of small integers would wrap
+        mean = (t._slice_dim(axis, min(1, size), size) + t._slice_dim(axis, 0, max(size - 1, 0))) * 0.5
         if x is None:
             return axis, mean * dx
-        x = self.ufix(x)
+        x = self.ufix(x)._float()
         places = x.shape[0 if x.ndim == 1 else axis] if x.ndim else 1
         require_shape(places == size, name, f"{places} places for {size} samples", {"samples": self, "places": x},
                       "one place per sample")  # fmt: skip

@@ -92,6 +92,9 @@ class VariableMethods(Hooks):
             raise TypeError(
                 error_text("Variable", f"bounds {shown(min_val)} to {shown(max_val)} of {name!r} are no ints")
             )
+        if dtypes.is_int(dtype) and any(isinstance(b, float) and not b.is_integer() for b in (min_val, max_val)):
+            found = f"bounds {min_val} to {max_val} of {name!r} are no ints"
+            raise TypeError(error_text("Variable", found, hint="dtype=dtypes.float32 makes a Variable of floats"))
         if (min_val is None) != (max_val is None) or (min_val is not None and min_val > max_val):
             raise ValueError(
                 error_text("Variable", f"bounds {min_val} to {max_val} of {name!r} make no interval", rule="min <= max")
