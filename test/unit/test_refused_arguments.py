@@ -36,6 +36,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "kernel of 0": (lambda: nn.Conv2d(3, 2, 0), ValueError, "kernel_size=0"),
     "kernel with a 0": (lambda: nn.Conv2d(3, 2, (3, 0)), ValueError, "kernel_size"),
     "transposed kernel of 0": (lambda: nn.ConvTranspose2d(3, 2, 0), ValueError, "kernel_size=0"),
+    **{f"resizing nothing, {mode}": (
+        lambda mode=mode: Tensor.zeros(1, 1, 0, 4).interpolate((2, 2), mode=mode), ValueError, "no elements")
+       for mode in ("nearest", "bilinear", "bicubic")},
     "padding as text": (lambda: ints.pad("1"), TypeError, "padding is the str '1'"),
     "padding ints with NaN": (lambda: ints.pad((1, 1), value=NAN), ValueError, "nan is no integer"),
     "padding ints with inf": (lambda: ints.pad((1, 1), value=math.inf), OverflowError, "inf is no integer"),
@@ -77,6 +80,14 @@ def test_what_stays_possible() -> None:
     assert Variable("a", 1.0, 2.0).vmin == 1
     assert nn.optim.SGD([Tensor([1.0]), Tensor([1]).is_param_(False)]).buffers[0].dtype is dtypes.int32
     assert Tensor([1.0, 2.0, 3.0]).quantile([0.5]).tolist() == [2.0]
+
+
+def test_negative_exponents_in_integer_tensors_round_toward_0() -> None:
+    torch = pytest.importorskip("torch")
+    base, exponent = [1, -1, -1, 2, -2, 3, 2], [-3, -3, -2, -1, -3, 2, 0]
+    expected = torch.tensor(base) ** torch.tensor(exponent)
+    assert (Tensor(base) ** Tensor(exponent)).tolist() == expected.tolist()
+    assert (2 ** Tensor([0, -3, 10])).tolist() == [1, 0, 1024]
 
 
 def test_unpooling_checks_positions_where_asked() -> None:

@@ -131,6 +131,9 @@ class OperatorMixin(PythonOperators, CreationMixin):
         Constant exponents up to 16 that are integers or halves are multiplied out: the error is at most
         abs(exponent) + 1 ulp. Others have 0.6 ulp in float32, 1.2 ulp in float64.
 
+        Negative exponents in an integer tensor are no error, as in torch: the power is rounded toward 0, so it is 0
+        unless the base is 1 or -1.
+
         Raises:
             RuntimeError: An integer base with a negative integer constant as exponent.
 

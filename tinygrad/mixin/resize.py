@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.mixin.composite import CompositeShapeError
+from tinygrad.mixin.hooks import known_size
 from tinygrad.mixin.index import IndexMixin
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class ResizeMixin(IndexMixin):
 
         Raises:
             ShapeError: ``size`` is no tuple or list, has more sizes than dims, or one that is not positive; or not just
-                one of ``size`` and ``scale_factor``.
+                one of ``size`` and ``scale_factor``; or a dim to resize is empty.
             AssertionError: Another mode, or ``align_corners`` without ``linear`` or ``bicubic``.
 
         Example:
@@ -84,6 +85,9 @@ class ResizeMixin(IndexMixin):
                 f"{', '.join(_MODES)} (two for bilinear and bicubic, three for trilinear), and align_corners with the "
                 "linear and cubic ones only"
             )
+        if any(known_size(n) == 0 for n in self.shape[self.ndim - len(sizes) :]):
+            fault = "a dim to resize has no elements"
+            raise CompositeShapeError(error_text("interpolate", fault, {"input": self}, "sizes of at least 1"))
         x = self if method.startswith("nearest") or dtypes.is_float(self.dtype) else self.cast(dtypes.default_float)
         for i, (n, ratio) in enumerate(zip(sizes, ratios, strict=True)):
             dim = self.ndim - len(sizes) + i

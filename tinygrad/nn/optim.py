@@ -42,6 +42,12 @@ def __getattr__(name: str) -> Any:
     raise MissingNameError(__name__, name)
 
 
+def _require_at_least_0(name: str, value: float) -> None:
+    """Raise a ValueError for a negative number or NaN."""
+    if not value >= 0:
+        raise ValueError(f"{name} must not be {'negative' if value < 0 else 'NaN'}, got {value}")
+
+
 class Optimizer:
     """What all optimisers share: the parameters, the learning rate and the life cycle of a step.
 
@@ -89,8 +95,7 @@ class Optimizer:
         fused: bool | None = None,
     ) -> None:
         self.name = type(self).__name__
-        if not lr >= 0:
-            raise ValueError(f"the learning rate must not be negative or NaN, got {lr}")
+        _require_at_least_0("the learning rate", lr)
         if isinstance(params, Tensor):  # which is an iterable of its rows
             raise ArgumentError("params is one Tensor, expected a list of them")
         given: list[Any] = list(params)
@@ -289,10 +294,8 @@ class LARS(Optimizer):
         fused: bool | None = None,
     ) -> None:
         super().__init__(params, lr, device, fused)
-        if not momentum >= 0:
-            raise ValueError(f"momentum must not be negative or NaN, got {momentum}")
-        if not weight_decay >= 0:
-            raise ValueError(f"weight_decay must not be negative or NaN, got {weight_decay}")
+        _require_at_least_0("momentum", momentum)
+        _require_at_least_0("weight_decay", weight_decay)
         if self.fused and ns_coefficients is not None:
             raise AssertionError("Newton-Schulz works on the matrix of each parameter, so it cannot be fused")
         self.momentum, self.wd, self.nesterov, self.classic = momentum, weight_decay, nesterov, classic
@@ -461,10 +464,8 @@ class LAMB(Optimizer):
         fused: bool | None = None,
     ) -> None:
         super().__init__(params, lr, device, fused)
-        if not weight_decay >= 0:
-            raise ValueError(f"weight_decay must not be negative or NaN, got {weight_decay}")
-        if not eps >= 0:
-            raise ValueError(f"eps must not be negative or NaN, got {eps}")
+        _require_at_least_0("weight_decay", weight_decay)
+        _require_at_least_0("eps", eps)
         for name, decay in (("b1", b1), ("b2", b2)):
             if not 0 <= decay < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {decay}")
