@@ -91,8 +91,8 @@ def test_conv2d_initial_bounds() -> None:
 
 
 def test_conv2d_errors() -> None:
-    with pytest.raises(ValueError, match="\"same\", not 'valid'"):
-        nn.Conv2d(1, 1, 3, padding="valid")
+    with pytest.raises(ValueError, match='"same" or "valid", not \'full\''):
+        nn.Conv2d(1, 1, 3, padding="full")
     with pytest.raises(ValueError, match="stride"):
         nn.Conv2d(1, 1, 3, stride=2, padding="same")
     with pytest.raises(AssertionError):
