@@ -2,7 +2,7 @@
 
 In:   (..., *spatial).
 Out:  windows reduced by max or mean, and their inverse.
-Why:  windows that do not overlap are a reshape, so their gradient is one too; see ``windows``.
+Why:  windows that do not overlap are a reshape, so their gradient is one too; that of others is stated.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.conv import Pair, pads_of, per_dim
 from tinygrad.mixin.hooks import known_size
 from tinygrad.mixin.resize import ResizeMixin
+from tinygrad.mixin.window_gradient import overlapping_windows
 
 if TYPE_CHECKING:
     Sizes = int | Sequence[int]
@@ -87,7 +88,8 @@ class PoolMixin(ResizeMixin):
         fill: Any,
     ) -> Self:
         lead = ((0, 0),) * (self.ndim - len(kernel))
-        return self.pad((*lead, *pads), value=fill)._pool(kernel, stride, dilation)
+        padded = self.pad((*lead, *pads), value=fill)
+        return self._wrap_uop(overlapping_windows(padded._uop, kernel, stride, dilation))
 
     def avg_pool2d(
         self,
