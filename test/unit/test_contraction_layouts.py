@@ -77,6 +77,7 @@ def product(*shapes: tuple[int, ...]) -> UOp:
         ((1, 8, 5, 5, 9, 7), (32, 1, 1, 1, 9, 7), 0),  # gradient of 5x5 weights: the output channels
         ((1, 32, 5, 5, 9, 7), (3, 1, 1, 1, 9, 7), 1),  # few output channels: the input channels
         ((64, 1, 9, 7), (1, 64, 9, 7), 1),  # a matmul: as it is
+        ((16, 1, 9, 7), (1, 640, 9, 7), 1),
         ((64, 1, 9, 7), (1, 5, 9, 7), 0),  # few columns: along the rows
         ((4, 5, 9, 7), (4, 5, 9, 7), 1),  # both have every axis: as it is
     ],
@@ -87,6 +88,15 @@ def test_partial_sums_are_stored_along_vectors(left: tuple[int, ...], right: tup
     assert sorted(order) == list(range(len(shape)))
     results = [i for i in order if shape[i] > 1]
     assert results[-1] == last
+
+
+def test_a_factor_with_fewer_axes() -> None:
+    numbers = Tensor(np.arange(1 << 16, dtype=np.int32).reshape(2, -1) % 8).realize()
+    assert (numbers * Tensor(2)).sum().item() == 7 << 16
+    weights = Tensor.ones(1 << 15, dtype=dtypes.int32).contiguous().realize()
+    assert (numbers * weights).sum(1).tolist() == [7 << 14] * 2
+    shape = (2, 16, 1)
+    assert split.storage_order(product((2, 16, 9), (9,)), shape) == (0, 1, 2)
 
 
 @pytest.mark.parametrize("axes", ["yx", "xy"])

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tinygrad.codegen.opt.policy as policy_module
 import tinygrad.codegen.opt.search as search_module
 from test.helpers_ast import at, kernel, loop, param, red, run_program, store
 from tinygrad import Tensor, TinyJit, Variable, diskcache, nn
@@ -268,7 +267,7 @@ def test_searching_again_passes_over_kept_programs(monkeypatch: pytest.MonkeyPat
         searches.append(1)
         return args[2]
 
-    monkeypatch.setattr(policy_module, "search_steps", counted)
+    monkeypatch.setattr(search_module, "search_steps", counted)
     for ignored, expected in ((0, 1), (0, 1), (1, 2)):
         to_program_cache.clear()  # as a new process begins
         with Context(BEAM=1, IGNORE_BEAM_CACHE=ignored):

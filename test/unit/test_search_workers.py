@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tinygrad.codegen.opt.policy as policy_module
 import tinygrad.codegen.opt.search as search_module
 import tinygrad.codegen.opt.worker_measurement as measurement_module
 from test.helpers_ast import at, kernel, loop, param, run_program, store
@@ -258,7 +257,7 @@ def test_devices_without_a_clock_are_not_searched(dev: str, monkeypatch: pytest.
     def refuse(*args: Any) -> Any:
         raise AssertionError(f"a search on {dev}")
 
-    monkeypatch.setattr(policy_module, "search_steps", refuse)
+    monkeypatch.setattr(search_module, "search_steps", refuse)
     with Context(DEV=dev, NULL_ALLOW_COPYOUT=1):
         made = (Tensor.ones(6, 6).contiguous() @ Tensor.ones(6, 6).contiguous()).numpy()
     assert dev == "NULL" or made[0, 0] == 6

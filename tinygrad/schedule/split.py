@@ -133,15 +133,17 @@ def storage_order(x: UOp, shape: tuple[Any, ...]) -> tuple[int, ...]:
     factors = contraction_operands(x)
     if factors is None:
         return order
+    left, right = ((1,) * (len(order) - f.ndim) + f.shape for f in factors)
     fills = [
-        (lane_fill(shape[i]), -prod(mine.shape), i)
-        for mine, other in (factors, factors[::-1])
+        (lane_fill(shape[i]), -prod(mine), i)
+        for mine, other in ((left, right), (right, left))
         for i in order
-        if shape[i] > 1 and mine.shape[i] > 1 and other.shape[i] == 1
+        if shape[i] > 1 and mine[i] > 1 and other[i] == 1
     ]
     if not fills:
         return order
-    ready = next((fill for fill, _, i in fills if i == order[-1]), 0.0)
+    last = max(i for i in order if shape[i] > 1)
+    ready = next((fill for fill, _, i in fills if i == last), 0.0)
     fill, _, best = max(fills)
     return order if fill <= ready + 0.1 else (*order[:best], *order[best + 1 :], best)
 
