@@ -95,6 +95,31 @@ def unsettled_tensors() -> Iterator[Tensor]:
             _unsettled[ref] = None
 
 
+def unsettled_since(last: _TensorRef | None) -> tuple[list[Tensor], _TensorRef | None]:
+    """Return the unsettled tensors that are new, or show another node, since ``last``; and what to pass next time.
+
+    The newest come last in the table, so that old ones cost nothing.
+    """
+    refs: list[_TensorRef] = []
+    try:
+        for ref in reversed(_unsettled):
+            if ref is last:
+                break
+            refs.append(ref)
+    except RuntimeError:  # another thread has added some meanwhile
+        refs = list(_unsettled)
+    found = []
+    for ref in refs:
+        tensor = ref()
+        if tensor is None:
+            continue
+        if tensor.uop.op is Ops.BUFFER or storage_under(tensor.uop).op is Ops.BUFFER:
+            _unsettled.pop(ref, None)
+        else:
+            found.append(tensor)
+    return found, next(reversed(_unsettled), None)
+
+
 # ---- storage and views ---------------------------------------------------------------------------------------------
 
 

@@ -42,7 +42,7 @@ def stale_readers(sink: UOp) -> list[Tensor]:
         return []
     planned = set(sink.src)
     stale = dict.fromkeys(final.values(), False)
-    return _without_forgotten_gradients([t for t in readers_of(final, stale) if t.uop not in planned])
+    return without_forgotten_gradients([t for t in readers_of(final, stale) if t.uop not in planned])
 
 
 def readers_of(overwritten: Container[UOp], stale: dict[UOp, bool]) -> list[Tensor]:
@@ -55,7 +55,7 @@ def readers_of(overwritten: Container[UOp], stale: dict[UOp, bool]) -> list[Tens
     return [t for t in unsettled_tensors() if not t.uop.is_virtual and _is_stale(t.uop, overwritten, stale)]
 
 
-def _without_forgotten_gradients(found: list[Tensor]) -> list[Tensor]:
+def without_forgotten_gradients(found: list[Tensor]) -> list[Tensor]:
     """Drop gradients of tensors that own no storage: computing them would cost a backward pass that nobody asked for.
 
     ``backward`` fills ``grad`` of everything that is alive, the batch and the output of the model too. After the

@@ -23,6 +23,7 @@ from tinygrad.engine.realize import call_buffers, get_call_outs_ins, launches_of
 from tinygrad.engine.repeat import NOT_REPEATED, Repeat
 from tinygrad.engine.report import run_reported, wants_report
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
+from tinygrad.engine.settling import Settling
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.random_state import captured_states, settle_before_replay
@@ -54,7 +55,7 @@ class CapturedJit:
     """
 
     __slots__ = (
-        "__weakref__", "_lock", "_random_states", "_repeat", "_repeat_tried", "_steps", "_written",
+        "__weakref__", "_lock", "_random_states", "_repeat", "_repeat_tried", "_settling", "_steps", "_written",
         "expected_input_info", "expected_names", "inner", "input_vars", "linear", "results", "slices", "slots",
         "structure", "var_vals",
     )  # fmt: skip
@@ -70,6 +71,7 @@ class CapturedJit:
         self.inner, self.slices = tuple(inner), tuple(slices)
         self._steps: list[_Step] | None = None
         self._written: set[int] | None = None
+        self._settling: Settling | None = None
         self._repeat: Repeat | None = None
         self._repeat_tried = False
         # One that was unpickled has a random state of its own.
@@ -106,8 +108,7 @@ class CapturedJit:
             repeat = self._repeat
             if repeat is None:
                 return NOT_REPEATED
-            if self._random_states:
-                settle_before_replay(self._random_states)
+            self._settle(args, kwargs)
             return repeat.run(args, kwargs)
 
     def __call__(self, arguments: Arguments) -> Any:
@@ -116,15 +117,22 @@ class CapturedJit:
         with self._lock:
             var_vals = {**self.var_vals, **arguments.var_vals} if arguments.var_vals else self.var_vals
             check_slices(self.slices, var_vals)
+            self._settle(arguments.tensors, {})
             inputs = self._without_aliases(arguments.nodes)
-            if self._random_states:
-                settle_before_replay(self._random_states)
             results = [UOp.new_buffer(r.device, r.size, r.dtype) for r in self.results]
             stands_for = {INPUT: inputs, RESULT: results}
             self.run([s.part(stands_for[s.kind][s.index]) for s in self.slots], var_vals)
             if not self._repeat_tried:
                 self._repeat, self._repeat_tried = self._repeatable(arguments), True
         return self._returned(arguments, results)
+
+    def _settle(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Compute what has to come before the next replay, which gets these arguments."""
+        if self._random_states:
+            settle_before_replay(self._random_states)
+        if self._settling is None:
+            self._settling = Settling(*self._state_storages(), self._writes_inputs())
+        self._settling.settle(args, kwargs)
 
     def _repeatable(self, arguments: Arguments) -> Repeat | None:
         """Return how to repeat calls with such arguments; None if they are not simple enough."""
@@ -143,7 +151,7 @@ class CapturedJit:
         """Return the inputs, with copies of those that lie in storage that a replay writes."""
         written = self._written
         if written is None:
-            written = self._written = self._written_storages()
+            written = self._written = self._state_storages()[1]
         if not any(id(node.buffer.base) in written for node in nodes):
             return nodes
         out = list(nodes)
@@ -153,14 +161,23 @@ class CapturedJit:
                 out[i].buffer.allocate().copy_from(node.buffer)
         return out
 
-    def _written_storages(self) -> set[int]:
-        found: set[int] = set()
+    def _state_storages(self) -> tuple[set[int], set[int]]:
+        """Return the storages, beside inputs and results, that the launches use, and those that they write."""
+        used: set[int] = set()
+        written: set[int] = set()
         for call in self.linear.src:
-            for position in get_call_outs_ins(call)[0]:
-                arg = call.src[1 + position]
+            outs = get_call_outs_ins(call)[0]
+            for position, arg in enumerate(call.src[1:]):
                 if arg.op is Ops.BUFFER:
-                    found.add(id(arg.buffer.base))
-        return found
+                    used.add(id(arg.buffer.base))
+                    if position in outs:
+                        written.add(id(arg.buffer.base))
+        return used, written
+
+    def _writes_inputs(self) -> bool:
+        calls = self.linear.src
+        written = [call.src[1 + position] for call in calls for position in get_call_outs_ins(call)[0]]
+        return any(arg.op is Ops.PARAM and self.slots[arg.arg.slot].kind == INPUT for arg in written)
 
     def run(self, input_uops: Sequence[UOp], var_vals: Mapping[str, int]) -> None:
         """Launch everything, with the PARAMs standing for ``input_uops``."""
@@ -241,7 +258,7 @@ class CapturedJit:
     def free_intermediates(self) -> None:
         """Free the memory of intermediates; the next replay allocates it again."""
         with self._lock:
-            self._steps = self._written = self._repeat = None
+            self._steps = self._written = self._settling = self._repeat = None
             self._repeat_tried = False
             fresh: dict[int, Buffer] = {}
             for node in self.inner:

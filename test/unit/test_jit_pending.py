@@ -1,0 +1,162 @@
+"""Pending tensors around the calls of a jitted function: every value is the one that it has without a JIT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tinygrad import Context, Tensor, TinyJit, nn
+
+READERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "clone": lambda w: w.clone(),
+    "expression": lambda w: w * 2 + 1,
+    "part": lambda w: w[1:] - w[:-1],
+    "sum": lambda w: w.sum(),
+    "of a view": lambda w: w.flip(0).reshape(2, 2).permute(1, 0) * 3,
+    "twice removed": lambda w: (w * 2).sum() + w,
+}
+
+
+def add(w: Tensor) -> None:
+    w += 3
+
+
+def set_item(w: Tensor) -> None:
+    w[1] = 7
+
+
+WRITERS: dict[str, Callable[[Tensor], object]] = {
+    "assign": lambda w: w.assign(w * 2),
+    "add": add,
+    "set item": set_item,
+    "flip": lambda w: w.assign(w.flip(0)),
+}
+
+
+def stored() -> Tensor:
+    return Tensor([1.0, 2.0, 3.0, 4.0]).contiguous().realize()
+
+
+class Program:
+    """Some weights, and functions that write and read them."""
+
+    def __init__(self) -> None:
+        self.w, self.other = stored(), stored()
+        self.step = TinyJit(self._step)
+        self.look = TinyJit(self._look)
+        self.write_to = TinyJit(self._write_to)
+
+    def _step(self, x: Tensor) -> Tensor:
+        return self.w.assign(self.w + x).sum().realize()
+
+    def _look(self, x: Tensor) -> Tensor:
+        return (self.w * x).realize()
+
+    def _write_to(self, x: Tensor, y: Tensor) -> None:
+        x.assign(x * 2 + y).realize()
+
+
+def both(program: Callable[[], list[object]]) -> None:
+    """Hold a program with a JIT against the same without."""
+    with Context(JIT=0):
+        expected = program()
+    assert program() == expected
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
+def test_what_was_written_down_before_a_step_reads_the_state_before_it(reader: Callable[[Tensor], Tensor]) -> None:
+    def program() -> list[object]:
+        p, x, seen = Program(), stored(), []
+        for _ in range(6):
+            seen.append(reader(p.w))
+            p.step(x)
+        return [t.tolist() for t in [*seen, p.w]]
+
+    both(program)
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
+def test_readers_of_an_argument_that_is_written(reader: Callable[[Tensor], Tensor]) -> None:
+    def program() -> list[object]:
+        p, x, y, seen = Program(), stored(), stored(), []
+        for i in range(7):
+            given = x if i % 3 else p.other
+            seen += [reader(given), reader(x)]
+            p.write_to(given, y)
+        return [t.tolist() for t in [*seen, x, p.other]]
+
+    both(program)
+
+
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS.keys())
+@pytest.mark.parametrize("call", ["step", "look"])
+def test_writes_before_a_call_come_first(call: str, writer: Callable[[Tensor], object]) -> None:
+    def program() -> list[object]:
+        p, x, seen = Program(), stored(), []
+        for _ in range(6):
+            writer(p.w)
+            seen.append(getattr(p, call)(x).tolist())
+        return [*seen, p.w.tolist()]
+
+    both(program)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs(seed: int) -> None:
+    # setitem refuses where others are yet to read.
+    readers, writers = list(READERS.values()), [writer for writer in WRITERS.values() if writer is not set_item]
+
+    def program() -> list[object]:
+        rng = np.random.default_rng(seed)
+        p, x, seen = Program(), stored(), []
+        for _ in range(24):
+            kind = rng.integers(5)
+            tensor = (p.w, p.other, x)[rng.integers(3)]
+            if kind == 0:
+                seen.append(readers[rng.integers(len(readers))](tensor))
+            elif kind == 1:
+                writers[rng.integers(len(writers))](tensor)
+            elif kind == 2:
+                seen.append(p.step(x))
+            elif kind == 3:
+                seen.append(p.look(x))
+            else:
+                p.write_to(p.other, x)
+            p.w.assign(p.w % 97)
+        return [t.tolist() for t in [*seen, p.w, p.other, x]]
+
+    both(program)
+
+
+def test_a_copy_of_weights_before_a_training_step() -> None:
+    def program() -> list[object]:
+        Tensor.manual_seed(1)
+        layer = nn.Linear(3, 2)
+        optimizer = nn.optim.SGD(nn.state.get_parameters(layer), lr=0.5)
+
+        @TinyJit
+        def step(x: Tensor) -> Tensor:
+            with Context(TRAINING=1):
+                optimizer.zero_grad()
+                loss = layer(x).square().mean().backward()
+                return loss.realize(*optimizer.schedule_step())
+
+        x, averages = Tensor.ones(4, 3).contiguous().realize(), [layer.weight.clone()]
+        for _ in range(5):
+            averages.append(averages[-1] * 0.5 + layer.weight.detach() * 0.5)
+            step(x)
+        return [np.round(t.numpy(), 5).tolist() for t in averages]
+
+    both(program)
+
+
+def test_what_no_call_touches_stays_pending() -> None:
+    p, x = Program(), stored()
+    for _ in range(4):
+        p.step(x)
+    lazy = p.other * 2
+    p.step(x)
+    assert lazy.uop.op.name == "MUL"
+    assert lazy.tolist() == [2.0, 4.0, 6.0, 8.0]
