@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tinygrad.codegen.opt.contraction import Sides
 
 WORDS = 256  # of a block of the reduction: a panel of 32 columns is 32 KiB
-ROWS, COLUMNS = 512, 1024  # of a block of outputs at most: its sums are 2 MiB
+ROWS, COLUMNS = 512, 512  # of a block of outputs at most: its sums and both operands fit 2 MiB of second cache
 MOST_PADDING = 2  # times the size of a side or of the reduction
 PRODUCT_CYCLES, LOAD_CYCLES = 16, 8  # of a tile
 COPY_CYCLES = 0.4  # of copying one factor: what reading it from beyond the second cache costs
