@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tinygrad.dtype import AddrSpace, dtypes, strong_dtype
-from tinygrad.errors import DTypeError, error_text, shown
+from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.mixin.hooks import Hooks
 from tinygrad.uop import AxisType
@@ -104,7 +104,7 @@ class HashMixin(_Base):
     __slots__ = ()
 
     def keccak(self, cfg: str | tuple[int, int] = "sha3_256") -> Self:
-        """Hash the bytes along the last dim, as hashlib does.
+        """Hash the bytes along the last dim, as hashlib does; wider elements count as their bytes.
 
         Args:
             cfg: ``sha3_224`` (28 bytes), ``sha3_256`` (32 bytes) or ``shake_128`` (16 bytes), or (rate in bytes, domain
@@ -115,7 +115,6 @@ class HashMixin(_Base):
 
         Raises:
             KeyError: Unknown name.
-            DTypeError: The tensor holds no integers.
             ValueError: The rate is not a multiple of 8 below 200, or the tensor has no dim or a symbolic one.
 
         Example:
@@ -129,9 +128,6 @@ class HashMixin(_Base):
         rate, domain = _CONFIGS[cfg] if isinstance(cfg, str) else cfg
         if rate % 8 or not 0 < rate < _STATE_BYTES:
             raise ValueError(f"keccak: rate {rate}; expected a multiple of 8 between 8 and {_STATE_BYTES - 8}")
-        if not dtypes.is_int(self.dtype):
-            raise DTypeError(error_text("keccak", f"dtype {self.dtype} holds no bytes", {"tensor": self}, "uint8",
-                                        "t.bitcast(dtypes.uint8) for the bytes of floats"))  # fmt: skip
         if self.ndim == 0 or not all_int(self.shape):
             raise ValueError(
                 error_text("keccak", f"shape {shown(self.shape)}", {"tensor": self}, "at least one dim, static sizes")

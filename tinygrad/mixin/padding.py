@@ -27,7 +27,7 @@ def pad(x: X, padding: Sequence[Any], mode: str = "constant", value: Any = 0.0) 
     if mode not in {"constant", "reflect", "replicate", "circular"}:
         raise NotImplementedError(f"pad: mode {mode!r}; expected constant, reflect, replicate or circular")
     pads = _pairs(x, padding)
-    if dtypes.is_int(x.dtype) and isinstance(value, float) and not value.is_integer():
+    if dtypes.is_int(x.dtype) and isinstance(value, float) and not math.isfinite(value):
         kind = OverflowError if math.isinf(value) else ValueError
         raise kind(error_text("pad", f"value {value} is no integer", {"tensor": x}, hint="pad a tensor of floats"))
     if mode != "constant":
