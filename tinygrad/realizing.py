@@ -58,6 +58,8 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
         else:
             # Pending writes happen once, though several threads may ask for values behind them.
             with _writing:
+                if capturing:
+                    _finish_writes_of_the_caller(tensors)
                 pending = [t for t in tensors if t._is_pending()]
                 if pending:
                     becomes = _compute(pending, update_stats)[1]
@@ -196,6 +198,28 @@ def _random_states_with(sink: UOp) -> list[UOp]:
     return [u for u in states if u in pending] if any(buffer_under(u) in used for u in states) else []
 
 
+def _finish_writes_of_the_caller(tensors: list[Tensor]) -> None:
+    """Compute what a running capture must not record: writes behind ``tensors`` that were pending before it began."""
+    from tinygrad.engine.capturing import capturing
+
+    writes = getattr(capturing[-1], "pending_writes", None)
+    if writes:
+        behind = UOp.sink(*[t.uop for t in tensors]).toposort()
+        _compute_outside([tensors[0]._wrap_uop(u) for u in writes if u in behind])
+
+
+def _compute_outside(tensors: list[Tensor]) -> None:
+    """Compute tensors while the running capture looks away."""
+    from tinygrad.engine.capturing import capturing
+
+    if tensors:
+        recorder = capturing.pop()
+        try:
+            tensors[0].realize(*tensors[1:])
+        finally:
+            capturing.append(recorder)
+
+
 def _own_schedule(readers: list[Tensor]) -> list[UOp]:
     """Return the nodes to compute along with a write, after computing those that a running capture must not record."""
     from tinygrad.engine.capturing import capturing
@@ -203,12 +227,6 @@ def _own_schedule(readers: list[Tensor]) -> list[UOp]:
     if capturing:
         # A replay computes what belongs to the function; what the caller left pending is computed here and now.
         is_outside = getattr(capturing[-1], "is_outside", lambda _: False)
-        theirs = [t for t in readers if is_outside(t)]
-        if theirs:
-            recorder = capturing.pop()
-            try:
-                theirs[0].realize(*theirs[1:])
-            finally:
-                capturing.append(recorder)
-            readers = [t for t in readers if not is_outside(t)]
+        _compute_outside([t for t in readers if is_outside(t)])
+        readers = [t for t in readers if not is_outside(t)]
     return list(dict.fromkeys(t.uop for t in readers))

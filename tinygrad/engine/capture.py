@@ -21,7 +21,7 @@ from tinygrad.engine.realize import call_buffers, compile_linear, get_call_outs_
 from tinygrad.engine.replay import CapturedJit
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.helpers import getenv
-from tinygrad.live import is_view_node, live_tensors
+from tinygrad.live import is_view_node, live_tensors, storage_under
 from tinygrad.schedule.memory import memory_plan_rewrite
 from tinygrad.settings import BEAM, DEBUG
 from tinygrad.tensor import Tensor
@@ -38,10 +38,13 @@ class Recorder:
         self.linears: list[tuple[UOp, dict[str, int]]] = []
         self.slices: dict[tuple[sint, sint, sint], None] = {}
         self._outside: dict[int, weakref.ref[Any]] = {}
+        self.pending_writes: list[UOp] = []  # storage after writes that the caller has left pending
 
     def note_outside(self, tensors: Iterable[Any]) -> None:
         """Remember tensors that were pending before the function was called: they belong to the caller."""
-        self._outside = {id(t): weakref.ref(t) for t in tensors}
+        pending = list(tensors)
+        self._outside = {id(t): weakref.ref(t) for t in pending}
+        self.pending_writes = [u for t in pending if (u := storage_under(t.uop)).op is Ops.AFTER]
 
     def is_outside(self, tensor: Any) -> bool:
         """Return whether a tensor was left pending by the caller."""

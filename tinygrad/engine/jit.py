@@ -24,7 +24,6 @@ from tinygrad.engine.capturing import capturing
 from tinygrad.engine.graph import GraphException, GraphRunner, MultiGraphRunner
 from tinygrad.engine.realize import run_linear
 from tinygrad.engine.repeat import NOT_REPEATED
-from tinygrad.engine.settling import settle_writes
 from tinygrad.errors import shown
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import getenv
@@ -193,7 +192,6 @@ class TinyJit(Generic[P, R]):
         if not arguments.nodes:
             arguments.resolve(self.recapture)
         settle_before_capture()
-        settle_writes()
         recorder = Recorder()
         explicit = dict(arguments.var_vals)
         assert self.fxn is not None

@@ -13,7 +13,7 @@ from typing import Any
 
 from tinygrad.engine.arguments import leaves
 from tinygrad.engine.capturing import capturing
-from tinygrad.live import storage_under, unsettled_since, unsettled_tensors
+from tinygrad.live import storage_under, unsettled_since
 from tinygrad.pending import without_forgotten_gradients
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -57,13 +57,6 @@ class Settling:
             if u.op is Ops.AFTER and not self._used.isdisjoint(_storages(u.without_after)):
                 return True
         return False
-
-
-def settle_writes() -> None:
-    """Compute all pending writes: what a capture records starts from the state after them."""
-    found = [t for t in unsettled_tensors() if storage_under(t.uop).op is Ops.AFTER]
-    if found and not capturing:
-        found[0].realize(*found[1:])
 
 
 def _storages(node: UOp) -> list[int]:
