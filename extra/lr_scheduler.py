@@ -307,5 +307,5 @@ class OneCycleLR(LR_Scheduler):
         rising = self._anneal(self.initial_lr, self.max_lr, self.epoch_counter / rising_steps if rising_steps else
                               self.epoch_counter)  # fmt: skip
         share = (self.epoch_counter - rising_steps) / falling_steps if falling_steps else self.epoch_counter
-        falling = self._anneal(self.max_lr, self.min_lr, share)
+        falling = self._anneal(self.max_lr, self.min_lr, share.minimum(1))  # after the last step it stays
         return (self.epoch_counter <= rising_steps).where(rising, falling)

@@ -15,6 +15,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {"weight_decay": 0.1, "lr": 0.05}) for name in NAMES),
     *((name, {"eps": 1e-3}) for name in NAMES),
     *((name, {"b1": 0.5, "b2": 0.8}) for name in ("Adamax", "NAdam", "RAdam")),
+    ("RAdam", {"b1": 0.9, "b2": 0.6}),
+    ("RAdam", {"b1": 0.9, "b2": 0.3}),
     ("Adagrad", {"lr_decay": 0.3}),
     ("Adagrad", {"initial_accumulator_value": 0.5}),
     ("Adadelta", {"rho": 0.3, "lr": 0.5}),

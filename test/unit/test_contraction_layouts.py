@@ -119,3 +119,19 @@ def test_copies_run_along_rows_where_lanes_lie_apart(axes: str) -> None:
     stored = next(a for a in facts.accesses if a.is_store)
     assert stored.step(tile.lane) == 64
     assert [stored.step(r) for r, _ in tile.copies][:1] == [1]
+
+
+@pytest.mark.parametrize(
+    ("images", "channels", "out", "taps", "size"),
+    [(63, 1, 3, 2, 7), (63, 2, 3, 2, 7), (250, 2, 3, 2, 7), (997, 2, 3, 2, 7), (146, 2, 16, 4, 7), (237, 7, 5, 5, 12)],
+)
+def test_gradients_of_weights_over_any_number_of_images(
+    images: int, channels: int, out: int, taps: int, size: int
+) -> None:
+    """Sums whose inner loops are copies, so that no iteration more fits a chain of additions."""
+    rng = np.random.default_rng(images)
+    x = rng.integers(-3, 4, (images, channels, size, size)).astype(np.float32)
+    grad = rng.integers(-3, 4, (images, out, size - taps + 1, size - taps + 1)).astype(np.float32)
+    w = Tensor(np.zeros((out, channels, taps, taps), np.float32))
+    (found,) = Tensor(x).conv2d(w).gradient(w, gradient=Tensor(grad))
+    np.testing.assert_array_equal(found.numpy(), weight_gradient(x, grad, (taps, taps), 1))

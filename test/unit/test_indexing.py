@@ -377,3 +377,18 @@ def test_a_mask_of_no_dims_on_a_number(mask: Any, value: bool) -> None:
 def test_a_python_bool_as_index_is_told_what_to_write(value: bool) -> None:
     with pytest.raises(RuntimeError, match=rf"Tensor\({value}\) is a mask"):
         Tensor([1, 2])[value]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (slice(1, 1), [0, 1]), ([0, 2], slice(0, 0)), (slice(3, None), [True, False]), ([], slice(None)),
+        (slice(0, 0), None, [1]), (..., slice(2, 2)),
+    ],
+)  # fmt: skip
+def test_gradients_of_nothing_are_zeros(index: tuple[Any, ...]) -> None:
+    table = Tensor.ones(3, 2).clone().realize()
+    taken = table[tuple(Tensor(i) if isinstance(i, list) and i else i for i in index)]
+    assert taken.numel() == 0
+    (found,) = taken.sum().gradient(table)
+    assert found.tolist() == [[0.0, 0.0]] * 3

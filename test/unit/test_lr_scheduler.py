@@ -127,3 +127,15 @@ def test_errors() -> None:
         ReduceLROnPlateau(_optimizer()).step()
     with pytest.raises(ValueError, match="total_steps 0; expected"):
         OneCycleLR(_optimizer(), 1.0)
+
+
+def test_one_cycle_stays_at_its_last_rate() -> None:
+    weight = Tensor([1.0])
+    optimizer = nn.optim.SGD([weight], lr=1.0)
+    scheduler = OneCycleLR(optimizer, 1.0, total_steps=5)
+    rates = []
+    for _ in range(9):
+        scheduler.step()
+        rates.append(optimizer.lr.item())
+    assert rates[4:] == [rates[4]] * 5
+    assert min(rates) > 0

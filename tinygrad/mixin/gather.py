@@ -85,6 +85,8 @@ class GatherRowsGradient:
         """Return the gradient of the table."""
         table, index = call.src[1:]
         rows, rest, places = table.shape[0], table.shape[1:], index.shape
+        if 0 in rest:
+            return table.const_like(0), None
         if stores_are_dear(grad, rows, prod(places)):
             flat = index.reshape(-1, *(1,) * (1 + len(rest)))
             at = _iota(rows, index.dtype).reshape(rows, *(1,) * len(rest))

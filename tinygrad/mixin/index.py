@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tinygrad.dtype import dtypes
+from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import ALLOW_DEVICE_USAGE, CHECK_BOUNDS, flatten, prod
 from tinygrad.mixin.composite import CompositeShapeError, RankError
@@ -387,6 +388,7 @@ class IndexMixin(MaskMixin):
 
     def _scatter_source(self, name: str, axis: int, index: Self, src: Any) -> Self:
         if not hasattr(src, "_uop"):
+            require_fit(name, src, self.dtype)
             return index.const_like(src, self.dtype)
         self._check_same_device(name, src)
         if src.dtype != self.dtype and src.dtype not in dtypes.weaks:

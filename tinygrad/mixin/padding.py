@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tinygrad.dtype import dtypes
+from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int, flat_to_grouped
 from tinygrad.uop import Ops
@@ -30,6 +31,7 @@ def pad(x: X, padding: Sequence[Any], mode: str = "constant", value: Any = 0.0) 
     if dtypes.is_int(x.dtype) and isinstance(value, float) and not math.isfinite(value):
         kind = OverflowError if math.isinf(value) else ValueError
         raise kind(error_text("pad", f"value {value} is no integer", {"tensor": x}, hint="pad a tensor of floats"))
+    require_fit("pad", value, x.dtype)
     if mode != "constant":
         return _pad_by_copying(x, pads, mode)
     cropped = x

@@ -353,6 +353,8 @@ class RAdam(_Moments):
         mean, square = _mean(self.m[index], grad, self.b1), _mean(self.v[index], grad * grad, self.b2)
         bias = self._bias(self.b2)
         most = 2.0 / (1.0 - self.b2) - 1.0
+        if most <= 5.0:  # then it never is known
+            return mean / self._bias(self.b1)
         known = most - 2.0 * self.t * (1.0 - bias) / bias
         is_known = known > 5.0
         # Where it is not known, the root of a negative number would be NaN.

@@ -24,7 +24,6 @@ _ARITHMETIC: Final = {
     Ops.ADD: ("fadd", "add", "or"),
     Ops.SUB: ("fsub", "sub", "xor"),
     Ops.MUL: ("fmul", "mul", "and"),
-    Ops.FDIV: ("fdiv", "", ""),
     Ops.XOR: ("", "xor", "xor"),
     Ops.OR: ("", "or", "or"),
     Ops.AND: ("", "and", "and"),
@@ -41,6 +40,19 @@ def _arithmetic(b: Builder, u: UOp, x: Value, y: Value) -> Value:
     forms = _ARITHMETIC[u.op]
     name = forms[0] if dtypes.is_float(x.dtype) else forms[2] if x.dtype is dtypes.bool else forms[1]
     return b.emit(f"{name} {x}, {y.name}", x.dtype, x.lanes)
+
+
+def _quotient(b: Builder, u: UOp, x: Value, y: Value) -> Value:
+    """Emit a division.
+
+    LLVM takes a lane of a quotient for 0 if both operands are known to be 0 there, though it is NaN, and then leaves
+    out the selection of another value for it. It does not look through a constrained division, which costs the same.
+    """
+    if x.lanes == 1 or not (x.name.startswith("%") and y.name.startswith("%")):
+        return b.emit(f"fdiv {x}, {y.name}", x.dtype, x.lanes)
+    name = f"llvm.experimental.constrained.fdiv.{suffix(ir_type(x.dtype), x.lanes)}"
+    exact = 'metadata !"round.tonearest"', 'metadata !"fpexcept.ignore"'
+    return b.call(x.dtype, x.lanes, name, str(x), str(y), *exact)
 
 
 def _compare(b: Builder, u: UOp, x: Value, y: Value) -> Value:
@@ -276,6 +288,7 @@ def emit_horizontal(b: Builder, u: UOp, x: Value) -> Value:
 ALU: Final[dict[Ops, Callable[..., Any]]] = {
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
     **dict.fromkeys(_COMPARE, _compare),
+    Ops.FDIV: _quotient,
     Ops.MAX: _maximum,
     Ops.NEG: _negate,
     Ops.RECIPROCAL: _reciprocal,

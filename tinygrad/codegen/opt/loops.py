@@ -240,6 +240,8 @@ def block_loops(schedule: Schedule, loops: list[Axis], longest: int) -> None:
             best = wanted
         if best < int(a.size):
             schedule.apply(Opt(OptOps.BLOCK, at, best))
+            # A block of one iteration sums what is inside of it, and its copies; between blocks there are none.
+            longest = longest if best > 1 else MAX_CHAIN
             if int(a.size) > longest:
                 block_loops(schedule, [a], longest)
         return
