@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -91,3 +92,20 @@ def test_windows_of_integers_and_indices() -> None:
     want = torch.nn.functional.max_pool2d(torch.tensor(x.astype(np.float32)), 3, 1, return_indices=True)
     np.testing.assert_array_equal(values.numpy(), want[0].numpy())
     np.testing.assert_array_equal(where.numpy(), want[1].numpy())
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 7])
+@pytest.mark.parametrize("kernel", [1, 2, 5])
+@pytest.mark.parametrize("stride", [1, 2, 4, 5])
+def test_partial_windows_are_those_of_torch(size: int, kernel: int, stride: int) -> None:
+    """With ceil_mode the last window may be longer than what is left, even if it is the only one."""
+    x = np.random.default_rng(size).standard_normal((1, 2, size, size)).astype(np.float32)
+    for name, padding in itertools.product(("max_pool2d", "avg_pool2d"), range(kernel // 2 + 1)):
+        try:
+            wanted = getattr(torch.nn.functional, name)(torch.from_numpy(x), kernel, stride, padding, ceil_mode=True)
+        except RuntimeError:
+            with pytest.raises(ValueError, match="kernel spans"):
+                getattr(Tensor(x), name)(kernel, stride, padding=padding, ceil_mode=True)
+            continue
+        found = getattr(Tensor(x), name)(kernel, stride, padding=padding, ceil_mode=True)
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), 1e-5, 1e-6)

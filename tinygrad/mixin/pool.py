@@ -66,9 +66,10 @@ class PoolMixin(ResizeMixin):
             )
         pads = pads_of(padding, dims)
         spatial = self.shape[self.ndim - dims :]
-        for n, k, d, (before, after) in zip(spatial, kernel, apart, pads, strict=True):
-            room = known_size(n + before + after)
-            if room is not None and room < d * (k - 1) + 1:
+        for n, k, s, d, (before, after) in zip(spatial, kernel, steps, apart, pads, strict=True):
+            room, reach = known_size(n + before + after), d * (k - 1) + 1
+            # With ceil_mode a window may be longer than the input, by less than a step.
+            if room is not None and room < reach - (s - 1 if ceil_mode else 0):
                 raise CompositeShapeError(
                     error_text(
                         name,

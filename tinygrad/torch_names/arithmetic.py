@@ -187,7 +187,8 @@ class ArithmeticNames(ShapeNames):
             power = power._with_gradient(size, size.eq(0).where(0.0, size.pow(p - 1) * p))
         total = power.sum(dim, keepdim)
         root = total.sqrt() if p == 2 else total.pow(1 / p)
-        slope = total.eq(0).where(0.0, root / (total * p))
+        # Where the sum overflows the slope is 0, as for p = 2 in torch.
+        slope = total.eq(0).where(0.0, 0.5 / root if p == 2 else total.pow(1 / p - 1) / p)
         return root._with_gradient(total, slope).cast(own)
 
     def aminmax(self, dim: Any = None, keepdim: bool = False) -> tuple[Self, Self]:
