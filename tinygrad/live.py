@@ -83,16 +83,9 @@ def live_tensors() -> Iterator[Tensor]:
 def unsettled_tensors() -> Iterator[Tensor]:
     """Yield the live tensors that show anything but plain storage: values to be computed, storage after writes."""
     for ref in list(_unsettled):
-        tensor = ref()
-        if tensor is None:
-            continue
-        uop = tensor.uop
-        if storage_under(uop).op is not Ops.BUFFER:
+        tensor = _if_unsettled(ref)
+        if tensor is not None:
             yield tensor
-            continue
-        _unsettled.pop(ref, None)
-        if tensor.uop is not uop:  # another thread has just re-pointed it
-            _unsettled[ref] = None
 
 
 def unsettled_since(last: _TensorRef | None) -> tuple[list[Tensor], _TensorRef | None]:
@@ -108,16 +101,22 @@ def unsettled_since(last: _TensorRef | None) -> tuple[list[Tensor], _TensorRef |
             refs.append(ref)
     except RuntimeError:  # another thread has added some meanwhile
         refs = list(_unsettled)
-    found = []
-    for ref in refs:
-        tensor = ref()
-        if tensor is None:
-            continue
-        if tensor.uop.op is Ops.BUFFER or storage_under(tensor.uop).op is Ops.BUFFER:
-            _unsettled.pop(ref, None)
-        else:
-            found.append(tensor)
+    found = [tensor for ref in refs if (tensor := _if_unsettled(ref)) is not None]
     return found, next(reversed(_unsettled), None)
+
+
+def _if_unsettled(ref: _TensorRef) -> Tensor | None:
+    """Return a tensor if it is alive and unsettled; one that has settled leaves the table."""
+    tensor = ref()
+    if tensor is None:
+        return None
+    uop = tensor.uop
+    if storage_under(uop).op is not Ops.BUFFER:
+        return tensor
+    _unsettled.pop(ref, None)
+    if tensor.uop is not uop:  # another thread has just re-pointed it
+        _unsettled[ref] = None
+    return None
 
 
 # ---- storage and views ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tinygrad.tensor import Tensor
 
@@ -106,10 +106,10 @@ def _is_data(u: UOp) -> bool:
     return u.op in {Ops.BUFFER, Ops.CONST}
 
 
-def forget_readers(buffer: UOp) -> None:
-    """Forget the graphs that read, or led to, storage which is about to be overwritten."""
+def forget_readers(is_overwritten: Callable[[UOp], bool]) -> None:
+    """Forget the graphs that read, or led to, BUFFERs that are about to be overwritten."""
     for number, origin in list(_origins.items()):
-        if number is buffer or buffer in origin.reads:
+        if is_overwritten(number) or any(map(is_overwritten, origin.reads)):
             _origins.pop(number, None)
 
 

@@ -71,7 +71,7 @@ def show_written(buffer: UOp, written: UOp) -> None:
     """Point every live tensor that shows ``buffer`` at its state after a write."""
     for guard in _guards.get():
         guard(buffer)
-    forget_readers(buffer)
+    forget_readers(lambda u: u is buffer)
     for tensor in aliases_of(buffer):
         point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
 

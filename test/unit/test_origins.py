@@ -156,3 +156,20 @@ def test_a_replay_reads_what_a_number_has_become() -> None:
     for factor in (3.0, 3.0, 3.0, 5.0):
         scale.assign(Tensor([factor])).realize()
         assert slope(Tensor([1.0, 2.0]).realize()).tolist() == [factor**2] * 2
+
+
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_a_replay_that_overwrites_a_weight_ends_it(is_argument: bool) -> None:
+    weight = Tensor([1.0, 2.0]).clone().realize()
+
+    @TinyJit
+    def double(w: Tensor) -> None:
+        (w if is_argument else weight).assign(weight * 2).realize()
+
+    for _ in range(4):
+        double(weight if is_argument else Tensor([0.0]).realize())
+    loss = (weight * weight).sum()
+    loss.item()
+    double(weight if is_argument else Tensor([0.0]).realize())
+    loss.backward()
+    assert weight.grad is None, "the value that the gradient needs is gone"

@@ -2,6 +2,7 @@
 
 In:   the storages that the launches of a capture use, and those of them that they write.
 Out:  ``Settling.settle``, which computes such tensors, and looks only at those that are new since the last replay.
+      Numbers that were read, whose graphs read what it writes, lose these graphs (``origins.py``).
 Why:  a replay only launches kernels. ``old = w.clone(); step(); old.tolist()`` must show w before the step, and
       ``w.assign(w + 1); step()`` must start from the new w, as they do without a JIT.
 """
@@ -14,6 +15,7 @@ from typing import Any
 from tinygrad.engine.arguments import leaves
 from tinygrad.engine.capturing import capturing
 from tinygrad.live import storage_under, unsettled_since
+from tinygrad.origins import forget_readers
 from tinygrad.pending import without_forgotten_gradients
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -39,9 +41,10 @@ class Settling:
         """Compute what has to come before a replay on these arguments."""
         if capturing:
             return
+        written = self._written | _storages_of(args, kwargs) if self._writes_inputs else self._written
+        forget_readers(lambda u: not written.isdisjoint(_storages(u)))
         pending, last = unsettled_since(None if self._writes_inputs else self._last)
         if pending:
-            written = self._written | _storages_of(args, kwargs) if self._writes_inputs else self._written
             found = without_forgotten_gradients([t for t in pending if self._comes_first(t.uop, written)])
             if found:
                 found[0].realize(*found[1:])
