@@ -15,6 +15,7 @@ from tinygrad.codegen.grid import place_grid
 from tinygrad.codegen.late.linearizer import linearize
 from tinygrad.codegen.late.lower import Lowering
 from tinygrad.codegen.opt.policy import is_written_by_hand, optimize_kernel
+from tinygrad.codegen.pieces import pieces
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import DEBUG, NOOPT
@@ -64,10 +65,11 @@ def lower_to_list(sink: UOp, renderer: Renderer) -> list[UOp]:
     return list(run_stage("linear", linearize(lowered, lowering.order), ctx=renderer))
 
 
-def program_info(linear: list[UOp], info: KernelInfo, renderer: Renderer) -> ProgramInfo:
-    """Return how a linear program is launched."""
+def program_info(linear: list[UOp], sink: UOp, renderer: Renderer) -> ProgramInfo:
+    """Return how the linear program of an optimised kernel is launched."""
     from tinygrad.renderer import kernel_arguments
 
+    info: KernelInfo = sink.arg
     buffers, variables = kernel_arguments(linear)
     written = {u.src[0].buf_uop for u in linear if u.op is Ops.STORE}
     read = {u.src[0].buf_uop for u in linear if u.op is Ops.LOAD}
@@ -79,6 +81,7 @@ def program_info(linear: list[UOp], info: KernelInfo, renderer: Renderer) -> Pro
             grid["gidx0"] = u.src[0].ssimplify()
     has_local = any(name.startswith("lidx") for name in grid)
     estimates = info.estimates if info.estimates is not None else Estimates.from_uops(linear, ignore_indexing=True)
+    parts, overlaps = pieces(sink, buffers)
     return ProgramInfo(
         name=info.name,
         global_size=tuple(grid.get(f"gidx{i}", 1) for i in range(3)),
@@ -89,6 +92,8 @@ def program_info(linear: list[UOp], info: KernelInfo, renderer: Renderer) -> Pro
         ins=tuple(u.arg.slot for u in buffers if u in read),
         target=str(renderer.target),
         estimates=estimates,
+        pieces=parts,
+        overlaps=overlaps,
     )
 
 
@@ -140,7 +145,7 @@ def render_list(sink: UOp, linear: list[UOp], renderer: Renderer) -> UOp:
     if DEBUG >= 4:
         print(source)  # noqa: T201
     src = (sink, UOp(Ops.LINEAR, dtypes.void, tuple(linear)), UOp(Ops.SOURCE, dtypes.void, (), source))
-    return UOp(Ops.PROGRAM, dtypes.void, src, program_info(linear, sink.arg, renderer))
+    return UOp(Ops.PROGRAM, dtypes.void, src, program_info(linear, sink, renderer))
 
 
 __all__ = ["full_rewrite_to_sink", "kernel_name", "linearize", "lower_to_list", "lower_to_source", "program_info"]

@@ -9,10 +9,11 @@ Why:  between two kernels of a replay no Python runs. On the CPU one native call
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from tinygrad.device import Buffer, Device
+from tinygrad.engine.joining import Access, join_launches
 from tinygrad.engine.launch import KernelLaunch
 from tinygrad.engine.realize import call_buffers, launches_of
 from tinygrad.uop import Ops
@@ -114,6 +115,38 @@ class NativeGraph(GraphRunner):
             ]
             self.places[slot] = positions
         self.batch = NativeBatch(calls)
+
+    def join(self, storages: Sequence[tuple[Hashable, int]]) -> None:
+        """Let threads go from kernel to kernel without waiting where that is possible (engine/joining.py).
+
+        Args:
+            storages: For each PARAM the storage that it is a part of, and its first byte there.
+        """
+        launches = [
+            (launch.sizes[0][0] if launch.is_static and launch.info.pieces else None, self._accesses(i, storages))
+            for i, launch in enumerate(self.launches)
+        ]
+        first = 0
+        for length in join_launches(launches, Device[self.launches[0].device].renderer.cache_bytes // 2):
+            if length > 1:
+                overlaps = any(launch.info.overlaps for launch in self.launches[first : first + length])
+                self.batch.join(first, length, overlaps)
+            first += length
+
+    def _accesses(self, call: int, storages: Sequence[tuple[Hashable, int]]) -> list[Access]:
+        launch, arguments = self.launches[call], self.linear.src[call].src[1:]
+        pieces = launch.info.pieces or (0,) * len(launch.slots)
+        found = []
+        for slot, piece in zip(launch.slots, pieces, strict=True):
+            argument = arguments[slot]
+            if argument.op is Ops.PARAM:
+                storage, offset = storages[argument.arg.slot]
+                nbytes = argument.arg.shape[0] * argument.dtype.itemsize
+            else:
+                buffer = argument.buffer
+                storage, offset, nbytes = id(buffer.base), buffer.offset, buffer.nbytes
+            found.append(Access(storage, offset, nbytes, slot in launch.info.outs, piece))
+        return found
 
     @classmethod
     def supports_uop(cls, devices: Sequence[str], call: UOp) -> bool:

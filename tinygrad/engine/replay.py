@@ -9,7 +9,7 @@ Why:  a result gets memory of its own in every replay, so that it keeps its valu
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -234,8 +234,15 @@ class CapturedJit:
                 except GraphException as error:
                     if DEBUG.get() >= 1:
                         print(f"JIT: no graph for {len(calls)} calls: {error}")  # noqa: T201
+            if isinstance(graph, NativeGraph):
+                graph.join([self._storage(slot) for slot in self.slots])
             steps.append(_Step(graph, calls, [launches[i] for i in members]))
         return steps
+
+    @staticmethod
+    def _storage(slot: Slot) -> tuple[Hashable, int]:
+        """Return which storage a PARAM is a part of, and its first byte there. Inputs may share theirs."""
+        return (RESULT, slot.index) if slot.kind == RESULT else INPUT, slot.offset
 
     def _shown(self, leaf: Leaf, arguments: Arguments, results: list[UOp]) -> UOp:
         """Return the node that a returned tensor shows."""

@@ -127,6 +127,8 @@ class ProgramInfo(_ShortRepr):
         ins: Slots that are read.
         target: Printed form of the renderer's target.
         estimates: Operations and bytes of one launch.
+        pieces: For each buffer in ``globals`` the bytes that each iteration of the THREAD loop has for itself, or 0.
+        overlaps: The last iteration of the THREAD loop may also touch bytes of the one before.
     """
 
     name: str
@@ -138,6 +140,8 @@ class ProgramInfo(_ShortRepr):
     ins: tuple[int, ...] = ()
     target: str = ""
     estimates: Any = None
+    pieces: tuple[int, ...] = ()
+    overlaps: bool = False
 
     @property
     def function_name(self) -> str:

@@ -38,8 +38,9 @@ LANE_BYTES: Final = 64
 # SETUP: stop, spins before sleeping, threads, addresses of syscall and sched_yield.
 # A lane: number and pieces left, end of its pieces, function, bufs, vals, iterations, iterations per piece.
 COPY_BLOCK_BYTES: Final = 1 << 18
-# One launch of run_list: function, bufs, vals, iterations.
-RECORD_WORDS: Final = 4
+# One launch of run_list: function, bufs, vals, iterations; and for the first of a group whose iterations go through all
+# its launches, their number (otherwise 1) and how many iterations the last two are counted as less than two (0 or 1).
+RECORD_WORDS: Final = 6
 _FUTEX_CALL: Final = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 _PAUSE: Final = {
@@ -329,6 +330,35 @@ leave:
   ret void
 }
 
+; A kernel: iterations of a group of launches, each through all of them. @record is the first launch.
+define internal void @run_group(ptr %record, ptr %vals, i64 %begin, i64 %end) nounwind {
+entry:
+  %r3 = getelementptr i8, ptr %record, i64 24
+  %r4 = getelementptr i8, ptr %record, i64 32
+  %r5 = getelementptr i8, ptr %record, i64 40
+  %n = load i64, ptr %r3
+  %length = load i64, ptr %r4
+  %less = load i64, ptr %r5
+  %counted = sub i64 %n, %less
+  %last = icmp eq i64 %end, %counted
+  %until = select i1 %last, i64 %n, i64 %end
+  br label %body
+body:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %q0 = getelementptr [6 x i64], ptr %record, i64 %i
+  %q1 = getelementptr i8, ptr %q0, i64 8
+  %q2 = getelementptr i8, ptr %q0, i64 16
+  %function = load ptr, ptr %q0
+  %bufs = load ptr, ptr %q1
+  %values = load ptr, ptr %q2
+  call void %function(ptr %bufs, ptr %values, i64 %begin, i64 %until)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %length
+  br i1 %more, label %body, label %exit
+exit:
+  ret void
+}
+
 ; Runs a list of launches in order. Kernels of one iteration are called right here.
 define void @run_list(ptr %records, i64 %count, ptr %pool) nounwind {
 entry:
@@ -343,14 +373,25 @@ open:
   br label %body
 body:
   %i = phi i64 [ 0, %start ], [ 0, %open ], [ %next, %done ]
-  %r0 = getelementptr [4 x i64], ptr %records, i64 %i
+  %r0 = getelementptr [6 x i64], ptr %records, i64 %i
   %r1 = getelementptr i8, ptr %r0, i64 8
   %r2 = getelementptr i8, ptr %r0, i64 16
   %r3 = getelementptr i8, ptr %r0, i64 24
+  %r4 = getelementptr i8, ptr %r0, i64 32
+  %r5 = getelementptr i8, ptr %r0, i64 40
   %function = load ptr, ptr %r0
   %bufs = load ptr, ptr %r1
   %vals = load ptr, ptr %r2
   %n = load i64, ptr %r3
+  %length = load i64, ptr %r4
+  %joined = icmp sgt i64 %length, 1
+  br i1 %joined, label %group, label %single
+group:
+  %less = load i64, ptr %r5
+  %counted = sub i64 %n, %less
+  call void @run_one(ptr @run_group, ptr %r0, ptr null, i64 %counted, ptr %pool)
+  br label %done
+single:
   %one = icmp eq i64 %n, 1
   br i1 %one, label %here, label %shared
 here:
@@ -360,7 +401,7 @@ shared:
   call void @run_one(ptr %function, ptr %bufs, ptr %vals, i64 %n, ptr %pool)
   br label %done
 done:
-  %next = add i64 %i, 1
+  %next = add i64 %i, %length
   %more = icmp slt i64 %next, %count
   br i1 %more, label %body, label %end
 end:

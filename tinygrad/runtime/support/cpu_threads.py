@@ -173,6 +173,7 @@ class NativeBatch:
             words += vals
             words[i * layout.RECORD_WORDS] = program.address
             words[i * layout.RECORD_WORDS + 3] = iterations
+            words[i * layout.RECORD_WORDS + 4] = 1
         self._table = (ctypes.c_int64 * len(words))(*words)
         base = self._base = ctypes.addressof(self._table)
         for i, first in enumerate(self._first):
@@ -195,6 +196,18 @@ class NativeBatch:
         """Replace the buffer at every (call, position)."""
         for call, position in places:
             self.set_buffer(call, position, buffer)
+
+    def join(self, first: int, length: int, overlaps: bool) -> None:
+        """Let each iteration go through ``length`` launches from ``first`` on before the next one begins.
+
+        Args:
+            first: Number of the first launch.
+            length: Number of launches. They have as many iterations, and what one of them needs of another has been
+                computed by the same iteration.
+            overlaps: The last two iterations may touch the same bytes, so one thread has to run both.
+        """
+        self._table[first * layout.RECORD_WORDS + 4] = length
+        self._table[first * layout.RECORD_WORDS + 5] = int(overlaps)
 
     def set_value(self, call: int, position: int, value: int) -> None:
         """Replace one variable's value of one launch."""
