@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Tensor, TinyJit, Variable
+from tinygrad.engine import repeat
 from tinygrad.engine.jit import JitError
 from tinygrad.errors import ShapeError
 from tinygrad.helpers import Context, GlobalCounters
@@ -48,6 +49,41 @@ def test_storage_is_reused_when_nobody_holds_the_result(x: Tensor) -> None:
         result = f(x)  # the result before is held until this one is there
         places.append(result.uop.base.buffer._buf.address)
     assert len(set(places)) == 2
+
+
+def places_of_results(f: TinyJit, x: Tensor) -> int:
+    """Return at how many places the results of some calls lie, each of which is dropped before the next call."""
+    found = set()
+    for _ in range(6):
+        found.add(id(f(x).uop.base.buffer))
+    return len(found)
+
+
+def test_large_results_are_kept_up_to_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()  # what other tests have left
+    x = Tensor.ones(1 << 19).contiguous().realize()
+    monkeypatch.setattr(repeat, "MOST_BYTES", sum(r.nbytes for r in repeat._large_results) + 3 * x.nbytes())
+    functions = [warm(TinyJit(double), x) for _ in range(3)]
+    held = [f(x) for f in functions for _ in range(3)]
+    gc.collect()
+    assert sum(r.nbytes for r in repeat._large_results) <= repeat.MOST_BYTES
+    x.assign(x * 2).realize()
+    assert all(kept[:2].tolist() == [2, 2] for kept in held)
+    assert [f(x)[-2:].tolist() for f in functions] == [[4, 4]] * 3
+    del held, functions
+    gc.collect()
+    assert places_of_results(warm(TinyJit(double), x), x) == 1
+
+
+def test_a_function_that_is_gone_keeps_no_large_results() -> None:
+    gc.collect()
+    before = GlobalCounters.mem_used
+    x = Tensor.ones(1 << 19).contiguous().realize()
+    f = warm(TinyJit(double), x)
+    f(x)
+    del x, f
+    gc.collect()
+    assert GlobalCounters.mem_used <= before
 
 
 def test_results_that_are_kept_keep_their_values(x: Tensor) -> None:
@@ -290,7 +326,8 @@ def test_an_argument_that_is_the_state(x: Tensor) -> None:
     assert f(x).tolist() == [[3.0, 5.0], [7.0, 9.0]]
 
 
-def test_large_results_are_not_kept() -> None:
+def test_results_beyond_the_sum_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeat, "MOST_BYTES", 1 << 20)
     x = Tensor.zeros(1 << 19).contiguous().realize()
     f = TinyJit(double)
     for _ in range(5):

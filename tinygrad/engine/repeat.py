@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from tinygrad.device import Buffer
     from tinygrad.engine.graph import NativeGraph
 
-MOST_BYTES: Final = 1 << 20  # results that are kept for the next calls
+# Results that are kept for the next calls: small ones always, and large ones of all functions up to a sum.
+SMALL_BYTES: Final = 1 << 20
+MOST_BYTES: Final = 1 << 27
 # Two, because the result of the call before is still held in ``result = function(x)``.
 MOST_RESULTS: Final = 2
 NOT_REPEATED: Final = object()
@@ -54,12 +56,13 @@ class _Results:
         slots: (number, PARAM) of the results that launches use.
     """
 
-    __slots__ = ("_alone", "_held", "_memory", "shown", "slots")
+    __slots__ = ("__weakref__", "_alone", "_held", "_memory", "nbytes", "shown", "slots")
 
     def __init__(self, storage: list[UOp], shown: list[UOp], slots: Sequence[tuple[int, Slot]]) -> None:
         parts = [slot.part(storage[slot.index]) for _, slot in slots]
         owners = [node.buffer for node in (*storage, *parts)]
         self.shown = shown
+        self.nbytes = sum(node.buffer.nbytes for node in storage)
         self.slots = [
             (number, buffer.ensure_allocated()._buf)
             for (number, _), buffer in zip(slots, owners[len(storage) :], strict=True)
@@ -71,6 +74,12 @@ class _Results:
     def close(self) -> None:
         """Count who holds the results, at a moment when nobody else does."""
         self._alone = self._holders()
+        if self.nbytes > SMALL_BYTES:
+            _large_results.add(self)
+
+    def may_be_kept(self) -> bool:
+        """Whether they are small, or large ones that were kept leave room for them."""
+        return self.nbytes <= SMALL_BYTES or self.nbytes + sum(r.nbytes for r in list(_large_results)) <= MOST_BYTES
 
     def is_free(self) -> bool:
         """Whether nobody else holds the results, and their memory is where it was."""
@@ -80,6 +89,9 @@ class _Results:
 
     def _holders(self) -> list[int]:
         return list(map(sys.getrefcount, self._held))
+
+
+_large_results: weakref.WeakSet[_Results] = weakref.WeakSet()
 
 
 class _Input:
@@ -306,7 +318,7 @@ class Repeat:
             if not leaf.is_symbolic:
                 shown[number] = leaf.viewed(shown[number], {})
         made = _Results(storage, shown, self._result_slots)
-        if sum(node.buffer.nbytes for node in storage) <= MOST_BYTES:
+        if made.may_be_kept():
             del node, storage, shown  # from here on nobody but ``made`` holds them
             made.close()
             self._kept = [*self._kept, made][-MOST_RESULTS:]
