@@ -145,6 +145,27 @@ def attention(batch: int, heads: int, length: int, width: int) -> Workload:
     )  # fmt: skip
 
 
+def _tinygrad_attention_gradients(t: Any, q: Any, k: Any, v: Any, grad: Any) -> Any:
+    out = q.scaled_dot_product_attention(k, v, is_causal=True)
+    return (out, *out.gradient(q, k, v, gradient=grad))
+
+
+def _torch_attention_gradients(t: Any, q: Any, k: Any, v: Any, grad: Any) -> Any:
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    out = t.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
+    return (out.detach(), *t.autograd.grad(out, leaves, grad))
+
+
+def attention_gradients(batch: int, heads: int, length: int, width: int) -> Workload:
+    """Causal attention, and the gradients of its arguments; the operations of the half of the scores that is needed."""
+    return Workload(
+        f"causal attention and gradients {batch}x{heads}x{length}x{width}",
+        1.0, 7.0 * batch * heads * length * (length + 1) * width, 4.0 * 8 * batch * heads * length * width,
+        lambda r: [r.floats(batch, heads, length, width) for _ in range(4)],
+        {"tinygrad": _tinygrad_attention_gradients, "torch": _torch_attention_gradients},
+    )  # fmt: skip
+
+
 # ---- convolutions ----------------------------------------------------------------------------------------------------
 
 
@@ -334,6 +355,7 @@ WORKLOADS: Final = (
     conv(8, 128, 56, depthwise=True),
     *_MEMORY,
     attention(4, 8, 512, 64),
+    attention_gradients(4, 8, 512, 64),
     training(512),
     chain(16),
     chain(64),

@@ -8,7 +8,8 @@ import torch
 
 from tinygrad import Tensor, TinyJit, dtypes
 from tinygrad.engine.realize import get_call_outs_ins
-from tinygrad.helpers import Context
+from tinygrad.helpers import Context, prod
+from tinygrad.mixin import attention_gradient
 from tinygrad.uop import Ops
 
 F = torch.nn.functional
@@ -197,8 +198,8 @@ def test_memory_is_linear_in_the_length():
     q, k, v = (Tensor.empty(1, 8, length, 64) for _ in range(3))
     out = q.scaled_dot_product_attention(k, v, is_causal=True)
     buffers = {u for call in out.schedule_linear().src for u in call.src[1:]}
-    # Arguments, the result, and the logarithms of the sums.
-    assert sum(u.arg.shape[0] for u in buffers) <= 4 * 8 * length * 64 + 8 * length
+    # Arguments, the result, and two numbers of each row.
+    assert sum(u.arg.shape[0] for u in buffers) <= 4 * 8 * length * 64 + 2 * 8 * length
 
 
 def test_long_keys_take_little_scratch_memory():
@@ -214,15 +215,16 @@ def test_long_keys_take_little_scratch_memory():
 def test_scratch_memory_is_no_argument():
     q, k, v = (Tensor.empty(2, 128, 16) for _ in range(3))
     (call,) = q.scaled_dot_product_attention(k, v).schedule_linear().src
-    assert get_call_outs_ins(call) == ((0,), (1, 2, 3))
+    assert get_call_outs_ins(call) == ((0, 1), (2, 3, 4))
 
 
+@pytest.mark.parametrize("heads", [(), (4,)])
 @pytest.mark.parametrize("size", [1.0, 30.0, 1000.0])
 @pytest.mark.parametrize("causal", [False, True])
-def test_gradients_where_scores_are_huge(causal: bool, size: float) -> None:
+def test_gradients_where_scores_are_huge(causal: bool, size: float, heads: tuple[int, ...]) -> None:
     rng = np.random.default_rng(5)
-    arrays = [(rng.standard_normal((70, 64)) * s).astype(np.float32) for s in (size, size, 1.0)]
-    direction = rng.standard_normal((70, 64)).astype(np.float32)
+    arrays = [(rng.standard_normal((*heads, 70, 64)) * s).astype(np.float32) for s in (size, size, 1.0)]
+    direction = rng.standard_normal((*heads, 70, 64)).astype(np.float32)
     ours = [Tensor(a) for a in arrays]
     theirs = [torch.tensor(a).double().requires_grad_() for a in arrays]
     result = ours[0].scaled_dot_product_attention(ours[1], ours[2], is_causal=causal)
@@ -232,3 +234,77 @@ def test_gradients_where_scores_are_huge(causal: bool, size: float) -> None:
         assert leaf.grad is not None
         scale = max(1.0, size) * max(1.0, leaf.grad.abs().max().item())
         np.testing.assert_allclose(got.numpy() / scale, leaf.grad.numpy() / scale, rtol=0, atol=2e-5)
+
+
+def test_memory_of_gradients_is_linear_in_the_length():
+    length = 8192
+    q, k, v, direction = (Tensor.empty(1, 8, length, 64) for _ in range(4))
+    gradients = (q.scaled_dot_product_attention(k, v, is_causal=True) * direction).sum().gradient(q, k, v)
+    calls = gradients[0].schedule_linear(*gradients[1:]).src
+    buffers = {u for call in calls for u in call.src[1:]}
+    # Arguments, results, what flows in, and some numbers of each row.
+    assert sum(u.arg.shape[0] for u in buffers) <= 10 * 8 * length * 64
+
+
+def gradients_of(arrays, mask, causal):
+    """Return the gradients of queries, keys, values and, if it has numbers, of the mask."""
+    q, k, v = tensors = [Tensor(x) for x in arrays]
+    masks = [] if mask is None else [Tensor(mask)]
+    tensors += [m for m in masks if m.dtype != dtypes.bool]
+    out = q.scaled_dot_product_attention(k, v, *masks, is_causal=causal)
+    direction = Tensor(np.random.default_rng(1).standard_normal(out.shape).astype(out.numpy().dtype))
+    return [x.numpy() for x in (out * direction).sum().gradient(*tensors)]
+
+
+SHAPES = {
+    "blocks": [(3, 128, 16), (3, 128, 16), (3, 128, 16)],
+    "odd": [(3, 131, 17), (3, 77, 17), (3, 77, 9)],
+    "long keys": [(2, 17, 8), (2, 1000, 8), (2, 1000, 8)],
+    "broadcast heads": [(2, 3, 100, 8), (3, 90, 8), (2, 1, 90, 8)],
+    "one query head": [(1, 100, 8), (4, 90, 8), (4, 90, 8)],
+}
+
+
+KINDS = ["none", "causal", "bool", "row", "column", "added", "hidden rows"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "dtype"),
+    [
+        *((name, kind, np.float32) for name in ("odd", "broadcast heads") for kind in KINDS),
+        *((name, "causal", np.float32) for name in SHAPES),
+        *(("odd", kind, np.float64) for kind in ("causal", "added")),
+    ],
+)
+def test_gradients_by_blocks_are_those_by_scores(name, kind, dtype, monkeypatch):
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(dtype) for shape in SHAPES[name]]
+    size = SHAPES[name][0][-2], SHAPES[name][1][-2]
+    mask = {
+        "bool": rng.random(size) > 0.3,
+        "row": rng.random((1, size[1])) > 0.3,
+        "column": rng.standard_normal((size[0], 1)).astype(dtype),
+        "added": rng.standard_normal((SHAPES[name][0][0], *size)).astype(dtype) if len(SHAPES[name][0]) == 3 else None,
+        "hidden rows": np.broadcast_to(np.arange(size[0])[:, None] % 3 > 0, size).copy(),
+    }.get(kind)
+    assert prod(SHAPES[name][1][:-2]) >= 2
+    blocked = gradients_of(arrays, mask, kind == "causal")
+    monkeypatch.setattr(attention_gradient, "_threads", lambda device: 1000)
+    whole = gradients_of(arrays, mask, kind == "causal")
+    for mine, other in zip(blocked, whole, strict=True):
+        tolerance = (1e-12 if dtype is np.float64 else 2e-5) * max(1, abs(other).max())
+        np.testing.assert_allclose(mine, other, rtol=0, atol=tolerance)
+
+
+def test_second_derivatives_by_blocks_of_arguments_that_depend_on_each_other():
+    arrays = [numbers(3, 130, 8), numbers(3, 130, 8)]
+    ours, theirs = [Tensor(x) for x in arrays], [torch.tensor(x, requires_grad=True) for x in arrays]
+
+    def value(x, y, attend):
+        return attend(x, x * y, y + x).sin().sum()
+
+    first = value(*ours, lambda *a: a[0].scaled_dot_product_attention(*a[1:])).gradient(*ours)
+    second = sum((g.square().sum() for g in first), Tensor(0.0)).gradient(*ours)
+    others = torch.autograd.grad(value(*theirs, F.scaled_dot_product_attention), theirs, create_graph=True)
+    for mine, other in zip(second, torch.autograd.grad(sum(g.square().sum() for g in others), theirs), strict=True):
+        np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-3, atol=2e-3)

@@ -62,7 +62,7 @@ class _Results:
         parts = [slot.part(storage[slot.index]) for _, slot in slots]
         owners = [node.buffer for node in (*storage, *parts)]
         self.shown = shown
-        self.nbytes = sum(node.buffer.nbytes for node in storage)
+        self.nbytes: int = sum(node.buffer.nbytes for node in storage)
         self.slots = [
             (number, buffer.ensure_allocated()._buf)
             for (number, _), buffer in zip(slots, owners[len(storage) :], strict=True)
@@ -79,7 +79,8 @@ class _Results:
 
     def may_be_kept(self) -> bool:
         """Whether they are small, or large ones that were kept leave room for them."""
-        return self.nbytes <= SMALL_BYTES or self.nbytes + sum(r.nbytes for r in list(_large_results)) <= MOST_BYTES
+        kept: int = sum(r.nbytes for r in list(_large_results))
+        return self.nbytes <= SMALL_BYTES or kept + self.nbytes <= MOST_BYTES
 
     def is_free(self) -> bool:
         """Whether nobody else holds the results, and their memory is where it was."""

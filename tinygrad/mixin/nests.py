@@ -48,6 +48,10 @@ class Nests:
         """Return an element of scratch memory as it is after the last nest."""
         return self._scratch[name].after(*self._after).index(place)
 
+    def memory(self, x: UOp) -> UOp:
+        """Return an argument of the kernel that is read and written, as it is after the last nest."""
+        return x.after(*self._after)
+
     def run(self, effect: UOp, *loops: UOp) -> None:
         """Add a nest: stores, and the loops that they are in."""
         marks = {u: u.src[0] for u in effect.toposort() if u.op is Ops.DETACH}  # a kernel has no gradient
