@@ -77,7 +77,6 @@ _INSTEAD: Final = {
     "max other": "write t.maximum(other)",
     "min other": "write t.minimum(other)",
     "tensors": "write the tensors themselves: Tensor.cat(a, b), or a list of them",
-    "padding_mode": "pad before the layer: t.pad(padding, mode='circular', 'reflect' or 'replicate')",
     "Embedding padding_idx": "write ids.embedding(weight, padding_idx=n)",
     "device": _MOVE,
     "betas": "write b1=..., b2=...",

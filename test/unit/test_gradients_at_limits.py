@@ -18,6 +18,15 @@ PROBABILITIES = [0.0, 1.0, 0.0, 1.0, 0.5, 1e-30, 1e-20, 1 - 6e-8]
 TARGETS = [0.0, 1.0, 1.0, 0.0, 0.3, 1.0, 0.0, 0.0]
 LOGITS = [[-INF, 0.0, 1.0], [0.0, 300.0, -300.0]]
 ZEROS = [[0.0, 0.0], [0.0, 1.0], [3.0, 4.0]]
+LINE = [math.nan, -INF, -3.0, -1.0, -0.5, -0.0, 0.0, 1.0, 2.0, 6.0, 7.0, INF]
+# Every number of the line with every other; and with a third one, which is a number: at NaN limits count for nothing.
+PAIRS = [[x for x in LINE for _ in LINE], [y for _ in LINE for y in LINE]]
+NUMBERS = [x for x in LINE if x == x]
+TRIPLES = [
+    [x for x in NUMBERS for _ in range(16)],
+    [y for _ in NUMBERS for y in (-1.0, 0.0, 1.0, 2.0) for _ in range(4)],
+    [z for _ in range(4 * len(NUMBERS)) for z in (-1.0, 0.0, 1.0, 2.0)],
+]
 # name: (function, the same of torch, operands, which operands to differentiate for)
 Case = tuple[Callable[..., Any], Callable[..., Any], list[Any], tuple[int, ...]]
 CASES: dict[str, Case] = {
@@ -63,6 +72,22 @@ CASES: dict[str, Case] = {
     "normalize": (lambda x: x.normalize(dim=-1), lambda x: F.normalize(x, dim=-1), [ZEROS], (0,)),
     "logit": (lambda x: x.logit(), torch.logit, [[0.0, 0.25, 1.0, 2.0, -1.0]], (0,)),
     "logit with eps": (lambda x: x.logit(1e-3), lambda x: x.logit(1e-3), [[0.0, 0.25, 1.0]], (0,)),
+    **{f"clamp to {low}, {high}": (lambda x, a=low, b=high: x.clamp(a, b), lambda x, a=low, b=high: x.clamp(a, b),
+                                   [LINE], (0,))
+       for low, high in ((-1, 1), (-1.0, None), (None, 2.0), (2, -1), (-INF, INF), (0, 0), (math.nan, 1.0))},
+    "clamp to tensors": (lambda x, a, b: x.clamp(a, b), lambda x, a, b: x.clamp(a, b), TRIPLES, (0, 1, 2)),
+    "clamp to a tensor": (lambda x, a: x.clamp(a), lambda x, a: x.clamp(a), PAIRS, (0, 1)),
+    "clamp to an upper tensor": (lambda x, b: x.clamp(None, b), lambda x, b: x.clamp(None, b), PAIRS, (0, 1)),
+    "clamp to a tensor and a number": (lambda x, a: x.clamp(a, 1.0), lambda x, a: x.clamp(a, torch.tensor(1.0)),
+                                       PAIRS, (0, 1)),
+    "relu": (lambda x: x.relu(), F.relu, [LINE], (0,)),
+    "relu6": (lambda x: x.relu6(), F.relu6, [LINE], (0,)),
+    "hardtanh": (lambda x: x.hardtanh(-1.0, 2.0), lambda x: F.hardtanh(x, -1.0, 2.0), [LINE], (0,)),
+    **{name: (lambda x, y, f=name: getattr(x, f)(y), getattr(torch, name), PAIRS, (0, 1))
+       for name in ("maximum", "minimum", "fmax", "fmin")},
+    "where": (lambda x, y: (x > y).where(x, y), lambda x, y: torch.where(x > y, x, y), PAIRS, (0, 1)),
+    **{f"{name} with NaN": (lambda x, f=name: getattr(x, f)(), lambda x, f=name: getattr(x, f)(),
+                            [[1.0, math.nan, 2.0, math.nan]], (0,)) for name in ("max", "min")},
     "prod": (lambda x: x.prod(-1), lambda x: x.prod(-1), [[[0.0, 0.0, 2.0], [0.0, 1.0, 2.0]]], (0,)),
 }  # fmt: skip
 

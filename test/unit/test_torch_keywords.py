@@ -231,7 +231,6 @@ def test_no_keyword_of_torch_is_left_without_an_answer() -> None:
         (lambda t: t.relu(inplace=True), "relu: .*\n.*hint  results are new tensors"),
         (lambda t: t.sum().backward(retain_graph=True), "backward: .*\n.*hint  graphs stay"),
         (lambda t: t.cdist(t, compute_mode="x"), "cdist: .*\n.*hint  leave it out"),
-        (lambda t: nn.Conv2d(1, 1, 3, padding_mode="circular"), "Conv2d: .*\n.*hint  pad before the layer"),
         (lambda t: nn.Linear(2, 2, device="CPU"), "Linear: .*\n.*hint  parameters are made on"),
         (lambda t: nn.optim.Adam([t], betas=(0.9, 0.99)), "Adam: .*\n.*hint  write b1="),
         (lambda t: t.new_zeros(size=(2, 3)), "new_zeros: .*\n.*hint  write the sizes themselves"),

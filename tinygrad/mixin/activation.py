@@ -40,7 +40,7 @@ class ActivationMixin(TrigonometryMixin):
         if not dtypes.is_float(self.dtype):
             return larger
         larger = larger.detach()
-        return (larger > 0).where(self, larger)
+        return larger.eq(0).where(larger, self)  # NaN keeps its gradient, as in torch
 
     def relu6(self) -> Self:
         """Return min(max(x, 0), 6).
@@ -64,7 +64,7 @@ class ActivationMixin(TrigonometryMixin):
 
     def _hard_limit(self, low: float, high: float) -> Self:
         limited = self.clamp(low, high).detach()
-        return ((self > low) & (self < high)).where(self, limited)
+        return ((self <= low) | (self >= high)).where(limited, self)  # NaN keeps its gradient, as in torch
 
     @float_function(weak=True)
     def sigmoid(self) -> Self:

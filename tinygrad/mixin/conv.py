@@ -261,7 +261,7 @@ class ConvMixin(ReduceMixin):
             Shape (N, Cout, *out) with out = (size + pads - dilation*(kernel - 1) - 1) // stride + 1.
 
         Raises:
-            ShapeError: Channels, ranks or lengths do not fit, or the kernel is larger than the padded input.
+            ShapeError: Channels, ranks or lengths do not fit, or the kernel is empty or larger than the padded input.
             ValueError: Another string as padding, or "same" with a stride.
 
         Example:
@@ -304,7 +304,7 @@ class ConvMixin(ReduceMixin):
             Shape (N, Cout, *out) with out = (size - 1)*stride - pads + dilation*(kernel - 1) + output_padding + 1.
 
         Raises:
-            ShapeError: Channels, ranks or lengths do not fit.
+            ShapeError: Channels, ranks or lengths do not fit, the kernel is empty, or nothing is left of the output.
 
         Example:
             >>> Tensor.ones(1, 1, 2).conv_transpose2d(Tensor.ones(1, 1, 2)).tolist()
@@ -328,6 +328,11 @@ class ConvMixin(ReduceMixin):
                 self.shape[2:], steps, pads, apart, weight.shape[2:], extra, strict=True
             )
         )
+        if any(isinstance(n, int) and n < 1 for n in size):
+            fault = f"an output of size {shown(size)}"
+            rule = "(size - 1)*stride - pads + dilation*(kernel - 1) + output_padding + 1 >= 1"
+            raise CompositeShapeError(error_text(op, fault, {"input": self, "weight": weight}, rule,
+                                                 "less padding, or a larger kernel or stride"))  # fmt: skip
         return self._with_bias(self._wrap_uop(convolve_input_gradient(x, w, spec, size).cast(result)), bias)
 
     def image_conv2d(
@@ -405,6 +410,10 @@ def _check_conv(op: str, x: Any, weight: Any, groups: int, channels: Any, expect
                 rule="weight.shape[0] % groups == 0",
             )
         )
+
+    if 0 in weight.shape[2:]:
+        raise CompositeShapeError(error_text(op, f"a kernel of size {shown(weight.shape[2:])}",
+                                             {"input": x, "weight": weight}, "sizes of at least 1"))  # fmt: skip
 
 
 def _check_kernel_fits(x: Any, weight: Any, spec: ConvSpec) -> None:

@@ -101,8 +101,9 @@ def reduce_gradient(ctx: UOp, ret: UOp, op: Ops) -> Gradients:
     if op is Ops.ADD:
         return (ctx._broadcast_to(x.shape),)
     if op is Ops.MAX:
-        # Ties share equally. They are counted in float32: half precision would lose the count.
-        ties = x.eq(ret)
+        # Ties share equally, and so do NaNs, one of which is the maximum if there are any. They are counted in float32:
+        # half precision would lose the count.
+        ties = x.eq(ret) | x.ne(x)
         wide = least_upper_dtype(ctx.dtype, dtypes.float32)
         share = ctx.cast(wide) / ties.cast(wide)._rop(Ops.ADD, ret.arg[1])
         return (ties.where(share.cast(x.dtype), 0),)
@@ -110,10 +111,13 @@ def reduce_gradient(ctx: UOp, ret: UOp, op: Ops) -> Gradients:
 
 
 def max_gradient(ctx: UOp, ret: UOp) -> Gradients:
-    """Return the gradient of the larger of two values; equal values get half each."""
+    """Return the gradient of the larger of two values; equal values get half each.
+
+    Only what is certainly smaller gets none: where one is NaN both get the whole, as in torch, and nothing is lost.
+    """
     x, y = ret.src
-    half = x.eq(y).where(ctx * 0.5, 0)
-    return (y < x).where(ctx, half), (x < y).where(ctx, half)
+    share = x.eq(y).where(ctx * 0.5, ctx)
+    return (x < y).where(0, share), (y < x).where(0, share)
 
 
 def mod_gradient(ctx: UOp, ret: UOp) -> Gradients:

@@ -374,9 +374,10 @@ class OperatorMixin(PythonOperators, CreationMixin):
         return self.alu(Ops.WHERE, yes, no)
 
     def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:  # noqa: A002  as torch
-        """Limit the values to [min_, max_]; scalars or tensors. The gradient is 1 inside and on the bounds.
+        """Limit the values to [min_, max_]; scalars or tensors. The gradient is 1 inside and on the bounds, 0 at NaN.
 
-        A limit of NaN gives NaN, without a gradient.
+        Elsewhere it goes to the limit that is the result, if this is a tensor: to ``max_`` where both are crossed, and
+        to none of two equal ones. A limit of NaN gives NaN, without a gradient.
 
         Raises:
             RuntimeError: Neither limit is given.
@@ -389,12 +390,28 @@ class OperatorMixin(PythonOperators, CreationMixin):
         low, high = (min_ if min_ is not None else min), (max_ if max_ is not None else max)
         if low is None and high is None:
             raise RuntimeError("clamp: at least one of min_ and max_ must be given")
-        result = self
+        limited = self
         if low is not None:
-            result = result._limited_by(low, is_lower=True)
+            limited = limited._limited_by(low, is_lower=True)
         if high is not None:
-            result = result._limited_by(high, is_lower=False)
-        return result
+            limited = limited._limited_by(high, is_lower=False)
+        return limited._selected(self, low, high) if dtypes.is_float(limited.dtype) else limited
+
+    def _selected(self, x: Self, low: Any, high: Any) -> Self:
+        """Return self, which is x limited to [low, high], as a choice among them: a gradient goes to what is chosen."""
+        x, value = x.cast(self.dtype), self.detach()
+        lower, upper = (None if limit is None else x._operands(limit)[1] for limit in (low, high))
+        if upper is not None and not isinstance(high, (int, float)):
+            above = upper < x if lower is None else (upper < x) | (upper < lower)
+            value = (above & self.eq(upper)).where(upper, value)  # not equal: a lower limit of NaN
+        if lower is not None and not isinstance(low, (int, float)):
+            below = x < lower if upper is None else (x < lower) & (lower < upper)
+            value = below.where(lower, value)
+        inside = None if lower is None else x >= lower
+        if upper is not None:
+            inside = (x <= upper) if inside is None else inside & (x <= upper)
+        assert inside is not None
+        return inside.where(x, value)
 
     def _limited_by(self, limit: Any, is_lower: bool) -> Self:
         """Return ``limit`` where self is beyond it, self elsewhere; NaN if one is NaN."""

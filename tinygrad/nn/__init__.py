@@ -19,7 +19,7 @@ from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text
 from tinygrad.helpers import make_tuple, prod
-from tinygrad.mixin.conv import named_padding
+from tinygrad.mixin.conv import named_padding, pads_of
 from tinygrad.name_hints import MissingNameError
 from tinygrad.nn import optim as optim, state as state
 from tinygrad.nn.normalization import (
@@ -110,20 +110,25 @@ class Conv2d:
         dilation: Distance between the taps of the kernel.
         groups: Number of independent parts that the channels are cut into.
         bias: Whether a value per output channel is added.
+        padding_mode: What the padding is filled with: "zeros", or what is there already: "reflect", "replicate" or
+            "circular", as in ``Tensor.pad``.
 
     Attributes:
         weight: Shape (out_channels, in_channels // groups, *kernel_size), from U(1/sqrt(in_channels * taps)).
         bias: Shape (out_channels,), from the same distribution, or None.
 
     Raises:
-        ValueError: Another string as padding, or "same" with a stride; a kernel without elements; a negative number of
-            channels, or one that ``groups`` does not divide.
+        ValueError: Another string as padding or padding mode, or "same" with a stride; a kernel without elements; a
+            negative number of channels, or one that ``groups`` does not divide.
         AssertionError: On the call, when the channels do not fit.
+        ShapeError: On the call, when the input is smaller than what its padding repeats of it.
 
     Example:
         >>> nn.Conv2d(3, 8, 5, padding="same")(Tensor.rand(1, 3, 32, 32)).shape
         (1, 8, 32, 32)
     """
+
+    _padding_modes: tuple[str, ...] = ("zeros", "reflect", "replicate", "circular")
 
     def __init__(
         self,
@@ -135,6 +140,7 @@ class Conv2d:
         dilation: int | tuple[int, ...] = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
     ) -> None:
         _check_sizes(in_channels=in_channels, out_channels=out_channels)
         if groups < 1 or in_channels % groups or out_channels % groups:
@@ -145,6 +151,9 @@ class Conv2d:
         self.kernel_size: tuple[int, ...] = make_tuple(kernel_size, 2)
         if any(size < 1 for size in self.kernel_size):
             raise ValueError(f"kernel_size={kernel_size}; expected sizes of at least 1")
+        if padding_mode not in self._padding_modes:
+            raise ValueError(f"padding_mode={padding_mode!r}; expected {', '.join(map(repr, self._padding_modes))}")
+        self.padding_mode = padding_mode
         self.stride, self.dilation, self.groups = stride, dilation, groups
         self.padding = self._padding_named(padding) if isinstance(padding, str) else padding
         fan_in = in_channels * prod(self.kernel_size)
@@ -160,7 +169,11 @@ class Conv2d:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Convolve x of shape (N, in_channels, *spatial)."""
-        return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding)
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            pads = pads_of(padding, len(self.kernel_size))
+            x, padding = x.pad((*[(0, 0)] * (x.ndim - len(pads)), *pads), mode=self.padding_mode), 0
+        return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, padding)
 
 
 @explained
@@ -173,6 +186,7 @@ def Conv1d(  # noqa: N802  # a layer like the others, though it needs no class o
     dilation: int = 1,
     groups: int = 1,
     bias: bool = True,
+    padding_mode: str = "zeros",
 ) -> Conv2d:
     """Return a ``Conv2d`` with a kernel of one axis, for inputs of shape (N, in_channels, length).
 
@@ -180,7 +194,7 @@ def Conv1d(  # noqa: N802  # a layer like the others, though it needs no class o
         >>> nn.Conv1d(2, 4, 3)(Tensor.rand(1, 2, 10)).shape
         (1, 4, 8)
     """
-    return Conv2d(in_channels, out_channels, (kernel_size,), stride, padding, dilation, groups, bias)
+    return Conv2d(in_channels, out_channels, (kernel_size,), stride, padding, dilation, groups, bias, padding_mode)
 
 
 class ConvTranspose2d(Conv2d):
@@ -196,6 +210,7 @@ class ConvTranspose2d(Conv2d):
         dilation: Distance between the taps of the kernel.
         groups: Number of independent parts that the channels are cut into.
         bias: Whether a value per output channel is added.
+        padding_mode: "zeros": here the padding is no values, but what is cut off.
 
     Attributes:
         weight: Shape (in_channels, out_channels // groups, *kernel_size), from U(1/sqrt(in_channels * taps)).
@@ -210,6 +225,8 @@ class ConvTranspose2d(Conv2d):
         (1, 2, 11, 11)
     """
 
+    _padding_modes = ("zeros",)
+
     def __init__(
         self,
         in_channels: int,
@@ -221,8 +238,9 @@ class ConvTranspose2d(Conv2d):
         dilation: int | tuple[int, ...] = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode)
         self.output_padding = output_padding
 
     def _weight_shape(self, in_channels: int, out_channels: int) -> tuple[int, ...]:
@@ -246,6 +264,7 @@ def ConvTranspose1d(  # noqa: N802  # a layer like the others, though it needs n
     dilation: int = 1,
     groups: int = 1,
     bias: bool = True,
+    padding_mode: str = "zeros",
 ) -> ConvTranspose2d:
     """Return a ``ConvTranspose2d`` with a kernel of one axis, for inputs of shape (N, in_channels, length).
 
@@ -254,7 +273,7 @@ def ConvTranspose1d(  # noqa: N802  # a layer like the others, though it needs n
         (1, 2, 11)
     """
     return ConvTranspose2d(
-        in_channels, out_channels, (kernel_size,), stride, padding, output_padding, dilation, groups, bias
+        in_channels, out_channels, (kernel_size,), stride, padding, output_padding, dilation, groups, bias, padding_mode
     )
 
 

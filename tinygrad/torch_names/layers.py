@@ -140,8 +140,7 @@ class LayerNames(ImageNames):
             if n % size == 0:
                 value = reduce(value.unflatten(axis, (size, n // size)), axis + 1)
                 continue
-            ends = [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
-            parts = [reduce(value._slice_dim(axis, a, b), axis) for a, b in ends]
+            parts = [reduce(value._slice_dim(axis, a, b), axis) for a, b in _part_ends(n, size)]
             value = parts[0].stack(*parts[1:], dim=axis)
         return value
 
@@ -157,17 +156,38 @@ class LayerNames(ImageNames):
         """``t.avg_pool2d((d // output_size, h // output_size, w // output_size))`` if it divides the last dims."""
         return self._adaptive_pool(make_tuple(output_size, 3), lambda x, axis: x.mean(axis))
 
-    def adaptive_max_pool1d(self, output_size: Any) -> Self:
+    def _adaptive_max_pool(self, sizes: Sequence[int | None], return_indices: bool) -> Any:
+        """Return the largest values; with them, if asked for, where they were first, as ``max_pool2d`` does."""
+        values = self._adaptive_pool(sizes, lambda x, axis: x.max(axis))
+        if not return_indices:
+            return values
+        if 0 in values.shape:
+            return values, values.detach().cast(dtypes.int32)
+        first, largest = self.ndim - len(sizes), self.detach()
+        spatial = self.shape[first:]
+        places = type(self).arange(prod(spatial), dtype=dtypes.int32).reshape(spatial).expand(self.shape)
+        # The last axis first: of the parts' maxima in equal rows, the one in the first row is chosen.
+        for axis, size in reversed(list(enumerate(sizes, start=first))):
+            ends = _part_ends(self.shape[axis], self.shape[axis] if size is None else size)
+            pairs = [(largest._slice_dim(axis, a, b), places._slice_dim(axis, a, b)) for a, b in ends]
+            chosen = [(x, at, x.argmax(axis, keepdim=True)) for x, at in pairs]
+            largest, *others = (x.gather(axis, index) for x, _, index in chosen)
+            largest = largest.cat(*others, dim=axis)
+            places, *others = (at.gather(axis, index) for _, at, index in chosen)
+            places = places.cat(*others, dim=axis)
+        return values, places
+
+    def adaptive_max_pool1d(self, output_size: Any, return_indices: bool = False) -> Any:
         """``t.max_pool2d((n // output_size,))`` if it divides the last dim of n."""
-        return self._adaptive_pool(make_tuple(output_size, 1), lambda x, axis: x.max(axis))
+        return self._adaptive_max_pool(make_tuple(output_size, 1), return_indices)
 
-    def adaptive_max_pool2d(self, output_size: Any) -> Self:
+    def adaptive_max_pool2d(self, output_size: Any, return_indices: bool = False) -> Any:
         """``t.max_pool2d((h // output_size, w // output_size))`` if it divides the last dims."""
-        return self._adaptive_pool(make_tuple(output_size, 2), lambda x, axis: x.max(axis))
+        return self._adaptive_max_pool(make_tuple(output_size, 2), return_indices)
 
-    def adaptive_max_pool3d(self, output_size: Any) -> Self:
+    def adaptive_max_pool3d(self, output_size: Any, return_indices: bool = False) -> Any:
         """``t.max_pool2d((d // output_size, h // output_size, w // output_size))`` if it divides the last dims."""
-        return self._adaptive_pool(make_tuple(output_size, 3), lambda x, axis: x.max(axis))
+        return self._adaptive_max_pool(make_tuple(output_size, 3), return_indices)
 
     # ---- norms and tables --------------------------------------------------------------------------------------------
 
@@ -252,6 +272,11 @@ class LayerNames(ImageNames):
     def _affine(self, weight: Self | None, bias: Self | None) -> Self:
         scaled = self if weight is None else self * weight
         return scaled if bias is None else scaled + bias
+
+
+def _part_ends(n: int, count: int) -> list[tuple[int, int]]:
+    """Return (start, end) of the parts of an axis of length n, which overlap where their count does not divide it."""
+    return [(i * n // count, -(-(i + 1) * n // count)) for i in range(count)]
 
 
 def _row(table: Any, index: int, op: str) -> int:

@@ -87,12 +87,12 @@ class NumberNames(ArithmeticNames):
     def fmax(self, other: Any) -> Self:
         """``t.maximum(other)``, the other one where one of them is NaN."""
         x, y = self._operands(other, op="fmax")
-        return x.isnan().where(y, y.isnan().where(x, x.maximum(y)))
+        return ((x >= y) | y.isnan()).where(x, y)  # of equal ones the first has the gradient, as in torch
 
     def fmin(self, other: Any) -> Self:
         """``t.minimum(other)``, the other one where one of them is NaN."""
         x, y = self._operands(other, op="fmin")
-        return x.isnan().where(y, y.isnan().where(x, x.minimum(y)))
+        return ((x <= y) | y.isnan()).where(x, y)
 
     def gcd(self, other: Any) -> Self:
         """The greatest common divisor of integers, by Euclid's algorithm."""

@@ -1,0 +1,116 @@
+"""Windows that do not fit, parts of pools and where their maxima are, padding modes of layers: as torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
+
+from tinygrad import Tensor, nn
+from tinygrad.errors import ShapeError
+
+# What is wrong, our message, and the call with the ``ones`` and the functions of either package.
+Call = Callable[[Callable[..., Any], Any], Any]
+IMPOSSIBLE: list[tuple[str, Call]] = [
+    (r"conv_transpose2d: an output of size \(-1, -1\)",
+     lambda ones, f: f.conv_transpose2d(ones(1, 1, 1, 1), ones(1, 1, 1, 1), padding=1)),
+    (r"conv_transpose2d: an output of size \(0, 0\)",
+     lambda ones, f: f.conv_transpose2d(ones(1, 1, 1, 1), ones(1, 1, 2, 2), padding=1)),
+    (r"conv_transpose2d: an output of size \(3, 0\)",
+     lambda ones, f: f.conv_transpose2d(ones(1, 1, 3, 2), ones(1, 1, 1, 1), padding=(0, 1))),
+    (r"conv_transpose2d: a kernel of size \(0, 2\)",
+     lambda ones, f: f.conv_transpose2d(ones(1, 1, 3, 3), ones(1, 1, 0, 2))),
+    (r"conv2d: a kernel of size \(0, 2\)", lambda ones, f: f.conv2d(ones(1, 1, 3, 3), ones(1, 1, 0, 2))),
+    ("conv2d: kernel spans 5, the padded input 3", lambda ones, f: f.conv2d(ones(1, 1, 3, 3), ones(1, 1, 5, 5))),
+    ("conv2d: kernel spans 7, the padded input 5",
+     lambda ones, f: f.conv2d(ones(1, 1, 3, 3), ones(1, 1, 7, 7), padding=1)),
+    ("conv2d: kernel spans 5, the padded input 3",
+     lambda ones, f: f.conv2d(ones(1, 1, 3, 3), ones(1, 1, 2, 2), dilation=4)),
+    ("conv2d: kernel spans 1, the padded input 0", lambda ones, f: f.conv2d(ones(1, 1, 0, 3), ones(1, 1, 1, 1))),
+    ("max_pool2d: kernel spans 5, the padded input 3", lambda ones, f: f.max_pool2d(ones(1, 1, 3, 3), 5)),
+    ("max_pool2d: kernel spans 4, the padded input 3", lambda ones, f: f.max_pool2d(ones(1, 1, 3, 3), 2, dilation=3)),
+    ("max_pool2d: padding 2 is more than half", lambda ones, f: f.max_pool2d(ones(1, 1, 3, 3), 2, padding=2)),
+    ("avg_pool2d: kernel spans 5, the padded input 3", lambda ones, f: f.avg_pool2d(ones(1, 1, 3, 3), 5)),
+    ("avg_pool2d: kernel_size .* below 1", lambda ones, f: f.avg_pool2d(ones(1, 1, 3, 3), 0)),
+    ("max_pool2d: stride .* below 1", lambda ones, f: f.max_pool2d(ones(1, 1, 3, 3), 2, stride=0)),
+    ("unfold: size 5, step 1 for dim 0 of size 3", lambda ones, _: ones(3).unfold(0, 5, 1)),
+    ("unfold: size 2, step 0 for dim 0 of size 3", lambda ones, _: ones(3).unfold(0, 2, 0)),
+    ("unfold: size -1, step 1 for dim 0 of size 3", lambda ones, _: ones(3).unfold(0, -1, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "call"), IMPOSSIBLE, ids=[m[:40] for m, _ in IMPOSSIBLE])
+def test_windows_that_do_not_fit_are_errors_of_both(message: str, call: Call) -> None:
+    with pytest.raises((ShapeError, RuntimeError), match=message):
+        call(Tensor.ones, Tensor)
+    with pytest.raises(RuntimeError, match=r"."):
+        call(torch.ones, F)
+
+
+PARTS = [
+    ((2, 3, 7), (3,)), ((2, 3, 8), (4,)), ((3, 5), (5,)), ((2, 3, 5, 7), (2, 3)), ((2, 3, 6, 7), (None, 3)),
+    ((1, 2, 6, 4), (3, 2)), ((3, 5, 7), (4, None)), ((1, 2, 5, 4, 3), (2, 3, 2)), ((1, 1, 5, 4), (1, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "sizes"), PARTS, ids=str)
+@pytest.mark.parametrize("has_ties", [False, True])
+def test_adaptive_maxima_and_where_they_are(shape: tuple[int, ...], sizes: tuple[Any, ...], has_ties: bool) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    x = np.round(x) if has_ties else x
+    name = f"adaptive_max_pool{len(sizes)}d"
+    values, places = getattr(Tensor(x), name)(sizes, return_indices=True)
+    wanted, at = getattr(F, name)(torch.tensor(x), sizes, return_indices=True)
+    np.testing.assert_array_equal(values.numpy(), wanted.numpy())
+    np.testing.assert_array_equal(places.numpy(), at.numpy())
+    np.testing.assert_array_equal(getattr(Tensor(x), name)(sizes).numpy(), wanted.numpy())
+
+
+def test_adaptive_maxima_of_no_parts() -> None:
+    values, places = Tensor.ones(2, 3, 4).adaptive_max_pool1d(0, return_indices=True)
+    assert values.shape == places.shape == (2, 3, 0)
+
+
+LAYERS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
+    ("Conv1d", (2, 4, 9), {"kernel_size": 3, "padding": 2}),
+    ("Conv2d", (2, 4, 6, 7), {"kernel_size": 3, "padding": 1}),
+    ("Conv2d", (2, 4, 6, 7), {"kernel_size": (3, 2), "padding": (2, 1), "stride": (2, 1), "dilation": (1, 2)}),
+    ("Conv2d", (2, 4, 6, 7), {"kernel_size": (3, 5), "padding": "same", "groups": 2}),
+    ("Conv2d", (2, 4, 6, 7), {"kernel_size": 2, "padding": "valid", "bias": False}),
+    ("Conv3d", (1, 4, 4, 5, 6), {"kernel_size": (3, 2, 3), "padding": (1, 0, 2)}),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "options"), LAYERS, ids=str)
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_padding_modes_of_layers(name: str, shape: tuple[int, ...], options: dict[str, Any], mode: str) -> None:
+    theirs = getattr(torch.nn, name)(4, 6, padding_mode=mode, **options)
+    layer: Any = nn.Conv1d if name == "Conv1d" else nn.Conv2d  # whose kernel says how many dims there are
+    ours = layer(4, 6, padding_mode=mode, **options)
+    ours.weight = Tensor(theirs.weight.detach().numpy())
+    if ours.bias is not None:
+        ours.bias = Tensor(theirs.bias.detach().numpy())
+    array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    x, x_torch = Tensor(array), torch.tensor(array, requires_grad=True)
+    got, wanted = ours(x), theirs(x_torch)
+    got.square().sum().backward()
+    wanted.square().sum().backward()
+    np.testing.assert_allclose(got.numpy(), wanted.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for mine, other in ((x, x_torch), (ours.weight, theirs.weight)):
+        assert mine.grad is not None
+        np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_padding_modes_that_there_are_not() -> None:
+    with pytest.raises(
+        ValueError, match=r"padding_mode='mirror'; expected 'zeros', 'reflect', 'replicate', 'circular'"
+    ):
+        nn.Conv2d(1, 1, 3, padding_mode="mirror")
+    with pytest.raises(ValueError, match=r"padding_mode='reflect'; expected 'zeros'"):
+        nn.ConvTranspose2d(1, 1, 3, padding_mode="reflect")
+    with pytest.raises(ShapeError, match=r"padding \(3, 3\) of dim 2 is too large for mode reflect"):
+        nn.Conv2d(1, 1, 3, padding=3, padding_mode="reflect")(Tensor.ones(1, 1, 3, 9))
