@@ -1,29 +1,34 @@
-"""Origins: the graphs of single numbers that were read before anybody asked for their gradient.
+"""Origins: the graphs of values that were read before anybody asked for their gradient.
 
-In:   a float tensor of one element that gets its value, such as a loss whose ``item()`` is printed.
-Out:  ``with_origins``, graphs in which the storage of such numbers is the expression that it was computed from.
-Why:  storage does not know how its content was computed, but printing a loss must not change what ``backward`` does.
+In:   a float tensor of one element that gets its value, such as a loss whose ``item()`` is printed, or one of any size
+      that is read, such as predictions that are compared with labels in numpy.
+Out:  ``with_origins``, graphs in which the storage of such values is the expression that it was computed from.
+Why:  storage does not know how its content was computed, but printing a value must not change what ``backward`` does.
 
-A graph is kept as long as somebody shows the number, none of the storage that it reads was overwritten, and neither too
-many others nor too much storage were kept since. Only single numbers have one: keeping what a large value was computed
-from would double the memory of programs that never ask for a gradient. For the same reason a chain of numbers, each
-computed from the one before, is kept in part only.
+A graph is kept as long as somebody shows the value, none of the storage that it reads was overwritten, and neither too
+many others nor too much storage were kept since. Values that are realized without being read have none, unless they are
+single numbers: what a program stores on purpose is often large, and keeping what it was computed from would double its
+memory. For the same reason a chain of values, each computed from the one before, is kept in part only.
+
+Where a graph could not be kept, a gradient that would have to go through it is missing; that is a warning.
 """
 
 from __future__ import annotations
 
 import atexit
 import itertools
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Final
 
 from tinygrad.dtype import dtypes
-from tinygrad.live import buffer_under, is_view_node
+from tinygrad.errors import error_text, shown
+from tinygrad.live import buffer_under, is_view_node, rebase, storage_under
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tinygrad.tensor import Tensor
 
@@ -32,6 +37,8 @@ _MOST: Final = 32  # graphs that are kept
 # must not keep all inputs. It is looked at when so many numbers were added.
 _MOST_BYTES: Final = 1 << 28
 _LOOK_EVERY: Final = 8
+_LARGE: Final = 1 << 20  # bytes of a value after which it is looked at each time
+_MOST_LOST: Final = 64  # values whose lost graphs are remembered, for the warning
 
 
 class _Origin:
@@ -51,19 +58,24 @@ class _Origin:
 
 
 _added = itertools.count(1)
-# BUFFER -> what its one element was computed from; the newest last.
+# BUFFER -> what its elements were computed from; the newest last.
 _origins: weakref.WeakKeyDictionary[UOp, _Origin] = weakref.WeakKeyDictionary()
+# BUFFER -> the BUFFERs that its elements were computed from, where that graph is not kept any more; the newest last.
+_lost: weakref.WeakKeyDictionary[UOp, weakref.WeakSet[UOp]] = weakref.WeakKeyDictionary()
 atexit.register(_origins.clear)  # nodes must not outlive the modules that their removal needs
+atexit.register(_lost.clear)
 
 
-def is_single_float(tensor: Tensor) -> bool:
-    """Return whether a tensor is one float of one device: a number that can be differentiated."""
+def has_origin(tensor: Tensor, is_read: bool) -> bool:
+    """Return whether the graph of a tensor that gets its value is kept: floats of one device, a number or read."""
     u = tensor.uop
-    return dtypes.is_float(u.dtype) and isinstance(u.device, str) and all(type(n) is int and n == 1 for n in u.shape)
+    if not dtypes.is_float(u.dtype) or not isinstance(u.device, str):
+        return False
+    return all(type(n) is int and (is_read or n == 1) for n in u.shape)
 
 
 def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
-    """Note what a number was computed from.
+    """Note what a value was computed from.
 
     Args:
         before: The node that was computed.
@@ -71,32 +83,56 @@ def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
         becomes: What nodes of the schedule have become.
     """
     buffer = buffer_under(now)
-    if buffer is None or buffer.numel() != 1 or _is_data(before):
+    if buffer is None or _is_data(before):
         return
+    if buffer.numel() != 1 and not _is_whole(now):
+        # What was stored is the value under the views; a DETACH among them holds for this tensor only.
+        base = storage_under(before)
+        stored = becomes.get(base)
+        if stored is None or not _is_whole(stored) or rebase(before, base, stored) is not now:
+            return
+        before = base
     written = [u for u in becomes if u.op is Ops.AFTER]
     if any(dtypes.is_float(u.dtype) for u in written):
-        return  # what the number was computed from is overwritten already
+        return  # what the value was computed from is overwritten already
     # Draws of random numbers have storage of their own, which is written once: the same numbers can be drawn again.
     drawn = {u: becomes[u] for u in written if u.src[0].op is Ops.BUFFER}
     value = before.substitute(drawn, walk=True) if drawn else before
     if not value.op_in_backward_slice_with_self(Ops.AFTER):
+        _lost.pop(buffer, None)
         _origins[buffer] = _Origin(value)
-        if next(_added) % _LOOK_EVERY == 0:
+        if next(_added) % _LOOK_EVERY == 0 or buffer.numel() * buffer.dtype.itemsize >= _LARGE:
             _bound_storage()
         while len(_origins) > _MOST:
-            _origins.pop(next(iter(_origins.keys())), None)
+            _lose(next(iter(_origins.keys())))
+
+
+def _is_whole(u: UOp) -> bool:
+    """Return whether a node is the elements of a BUFFER, all of them and in order."""
+    while u.op is Ops.RESHAPE:
+        u = u.src[0]
+    return u.op is Ops.BUFFER
+
+
+def _lose(buffer: UOp) -> None:
+    """Forget a graph, but for what it read."""
+    origin = _origins.pop(buffer, None)
+    if origin is not None:
+        _lost[buffer] = weakref.WeakSet(origin.reads)
+        while len(_lost) > _MOST_LOST:
+            _lost.pop(next(iter(_lost.keys())), None)
 
 
 def _bound_storage() -> None:
     """Forget the older graphs where all of them together keep too much storage alive."""
     kept: set[UOp] = set()
     nbytes = 0
-    for count, (number, origin) in enumerate(reversed(list(_origins.items()))):
+    for count, (buffer, origin) in enumerate(reversed(list(_origins.items()))):
         more = origin.reads - kept
         kept |= more
         nbytes += sum(int(u.numel()) * u.dtype.itemsize for u in more)
-        if nbytes > _MOST_BYTES and count:
-            _origins.pop(number, None)
+        if nbytes > _MOST_BYTES and (count or buffer.numel() > 1):
+            _lose(buffer)
 
 
 def _is_data(u: UOp) -> bool:
@@ -108,20 +144,49 @@ def _is_data(u: UOp) -> bool:
 
 def forget_readers(is_overwritten: Callable[[UOp], bool]) -> None:
     """Forget the graphs that read, or led to, BUFFERs that are about to be overwritten."""
-    for number, origin in list(_origins.items()):
-        if is_overwritten(number) or any(map(is_overwritten, origin.reads)):
-            _origins.pop(number, None)
+    for buffer, origin in list(_origins.items()):
+        if is_overwritten(buffer):
+            _origins.pop(buffer, None)
+        elif any(map(is_overwritten, origin.reads)):
+            _lose(buffer)
+    for buffer in [b for b in list(_lost.keys()) if is_overwritten(b)]:
+        _lost.pop(buffer, None)
 
 
 def with_origins(root: Tensor, *others: Tensor) -> list[UOp]:
-    """Return the nodes of tensors; numbers in the graph of ``root`` whose origin is known are expressions there."""
-    given = [t.uop for t in (root, *others)]
+    """Return the nodes of tensors; values in the graph of ``root`` whose origin is known are expressions there.
+
+    Warns:
+        RuntimeWarning: The origin of a value is forgotten, and one of the others was in it and is not in the graph.
+    """
+    nodes = [t.uop for t in (root, *others)]
     expressions = _expressions_in(root.uop) if _origins else {}
-    if not expressions:
-        return given
-    return [
-        u.substitute(expressions, walk=True) if u is given[0] or buffer_under(u) in expressions else u for u in given
-    ]
+    if expressions:
+        graph = set(root.uop.toposort())
+        there = [i for i, u in enumerate(nodes) if u in graph or buffer_under(u) in expressions]
+        for i, node in zip(there, _substituted([nodes[i] for i in there], expressions), strict=True):
+            nodes[i] = node
+    if _lost:
+        _warn_of_lost(nodes, others)
+    return nodes
+
+
+def _substituted(nodes: Sequence[UOp], expressions: dict[UOp, UOp]) -> tuple[UOp, ...]:
+    """Return several nodes with the expressions in place of storage; what they share stays shared."""
+    return UOp(Ops.SINK, dtypes.void, tuple(nodes)).substitute(expressions, walk=True).src
+
+
+def _warn_of_lost(nodes: Sequence[UOp], others: Sequence[Tensor]) -> None:
+    graph = nodes[0].toposort()
+    for buffer in [b for b in list(_lost.keys()) if b in graph]:
+        reads = _lost.pop(buffer)  # one warning is enough
+        starved = [t for t, u in zip(others, nodes[1:], strict=True) if u not in graph and buffer_under(u) in reads]
+        if starved:
+            what = f"a value of {buffer.numel()} elements was read before, and its graph is not kept any more, so "
+            shapes = ", ".join(sorted({shown(t.shape) for t in starved})[:4])
+            hint = "read it after backward, before what it was computed from is overwritten; or use its detach()"
+            text = error_text("backward", f"{what}tensors of shape {shapes} get no gradient through it", hint=hint)
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _expressions_in(root: UOp) -> dict[UOp, UOp]:
@@ -134,7 +199,7 @@ def _expressions_in(root: UOp) -> dict[UOp, UOp]:
             if origin is not None:
                 found[node] = origin.value.reshape(node.shape)
                 stack.append(origin.value)
-    # A number is noted after those that it was computed from, so that their expressions are whole by then.
+    # A value is noted after those that it was computed from, so that their expressions are whole by then.
     whole: dict[UOp, UOp] = {}
     for number in list(_origins.keys()):
         if number in found:

@@ -38,6 +38,7 @@ class ReadMixin(RandMixin):
 
         def realize(self, *lst: Self, do_update_stats: bool = True) -> Self: ...  # noqa: D102
         def clone(self, device: Any = None) -> Self: ...  # noqa: D102
+        def _is_pending(self) -> bool: ...
         def numel(self) -> Any: ...  # noqa: D102
 
     def _read(self) -> Buffer:
@@ -57,7 +58,10 @@ class ReadMixin(RandMixin):
         if is_view and str(source.device).startswith("DISK") and source._uop.base.op is Ops.BUFFER:
             raise StorageOnlyError(error_text("read", "a non-contiguous view is not supported in a file",
                                               {"tensor": self}, hint="copy it first, .to(None)"))  # fmt: skip
-        source.realize()
+        if source._is_pending():
+            from tinygrad.realizing import compute
+
+            compute([source], update_stats=True, is_read=True)
         if source._uop.contiguous_view() is None:
             source = source.contiguous().realize()
         buffer: Buffer = source._uop.buffer

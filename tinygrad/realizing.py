@@ -19,7 +19,7 @@ from tinygrad.helpers import disable_gc
 from tinygrad.interrupted import Progress, check_nothing_is_lost, is_anything_lost
 from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
 from tinygrad.mixin.random_state import random_state
-from tinygrad.origins import is_single_float, remember_origin
+from tinygrad.origins import has_origin, remember_origin
 from tinygrad.pending import stale_readers
 from tinygrad.profiling import labelled
 from tinygrad.repointing import apply_map_to_tensors
@@ -38,8 +38,13 @@ _writing = threading.RLock()
 renew_in_child(sys.modules[__name__], "_writing")
 
 
-def compute(tensors: list[Tensor], update_stats: bool) -> None:
+def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) -> None:
     """Schedule and run tensors, and what has to run with them; every live tensor then shows the storage that it got.
+
+    Args:
+        tensors: Pending tensors.
+        update_stats: False leaves GlobalCounters untouched.
+        is_read: Whether the values are wanted in Python: then their graphs are kept for gradients, see ``origins``.
 
     Where something fails, tensors that were not computed keep their graphs: asked for again, they are computed again.
     """
@@ -48,7 +53,7 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
 
     with labelled(None):  # what the stages make is no longer what the user asked for, node by node
         # A replay overwrites storage without telling anybody, so what a capture computes has no origin.
-        numbers = [(t, t.uop) for t in tensors if is_single_float(t)] if not capturing else []
+        known = [(t, t.uop) for t in tensors if has_origin(t, is_read)] if not capturing else []
         becomes: Becomes | None = None
         form = form_of(tensors[0].uop) if len(tensors) == 1 and not is_anything_lost() else None
         if form is not None:
@@ -63,7 +68,7 @@ def compute(tensors: list[Tensor], update_stats: bool) -> None:
                 pending = [t for t in tensors if t._is_pending()]
                 if pending:
                     becomes = _compute(pending, update_stats)[1]
-        for tensor, before in numbers:
+        for tensor, before in known:
             remember_origin(before, tensor.uop, becomes or {})
 
 

@@ -412,9 +412,11 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
 
         Tensors with ``requires_grad=False`` are left alone.
 
-        Call it before this tensor is realized or read: storage does not know how its content was computed. A single
-        number may be read before, such as a loss by ``item()``, as long as what it depends on is not overwritten.
-        Gradients of intermediate results last until then too; an optimizer's step overwrites parameters.
+        Reading values before, such as a loss by ``item()`` or predictions by ``numpy()``, changes nothing, as long as
+        what they depend on is not overwritten, and not too much else was read since: then a warning tells which tensors
+        get no gradient. What ``realize`` stores without reading, unless it is one number, is where gradients end:
+        storage does not know how its content was computed. Gradients of intermediate results last until an optimizer's
+        step overwrites the parameters.
 
         Args:
             gradient: Gradient flowing into this tensor, of its shape; 1.0 if it is a scalar and this is None.
@@ -422,6 +424,9 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         Raises:
             AssertionError: Not a scalar and no gradient, or its shape differs.
             RuntimeError: Not a float tensor.
+
+        Warns:
+            RuntimeWarning: A gradient is missing, because the graph of a value that was read is not kept any more.
 
         Example:
             >>> x = Tensor([3.0])

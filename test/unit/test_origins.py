@@ -83,12 +83,114 @@ def test_dropout_draws_the_same_mask_again() -> None:
     np.testing.assert_allclose(weight.grad.numpy(), kept.numpy())
 
 
-def test_an_overwritten_weight_ends_it(weight: Tensor) -> None:
-    loss = (weight * weight).sum()
-    loss.item()
+@pytest.mark.parametrize("is_array", [False, True])
+def test_an_overwritten_weight_ends_it_with_a_warning(weight: Tensor, is_array: bool) -> None:
+    squares = weight * weight
+    loss = squares.sum()
+    (squares if is_array else loss).numpy()
     weight.assign(weight * 2).realize()
-    loss.backward()
+    with pytest.warns(
+        RuntimeWarning, match=r"read before.*tensors of shape \(3,\) get no gradient.*\n.*line.*test_orig"
+    ):
+        loss.backward()
     assert weight.grad is None, "the value that the gradient needs is gone"
+    again = (squares if is_array else loss).sum()
+    again.backward()  # one warning is enough
+
+
+def test_no_warning_where_the_gradient_goes_another_way(weight: Tensor) -> None:
+    old = weight * 2
+    old.numpy()
+    weight.assign(weight + 1).realize()
+    (weight * 3 - old).sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [3.0] * 3
+
+
+def test_no_warning_for_what_was_detached(weight: Tensor) -> None:
+    other = Tensor([1.0, 1.0, 1.0])
+    old = (weight * 2).detach()
+    old.numpy()
+    (other * old).sum().backward()
+    assert weight.grad is None
+    assert other.grad is not None
+    assert other.grad.tolist() == [2.0, 4.0, 6.0]
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "product": lambda t: t * t,
+    "matmul": lambda t: t @ t.transpose(0, 1),
+    "transposed": lambda t: (t * t).transpose(0, 1),
+    "slice": lambda t: (t * t)[1:, ::2],
+    "reversed": lambda t: (t.exp()).flip(0),
+    "padded": lambda t: (t * 3).pad(((1, 0), (0, 2))),
+    "expanded": lambda t: (t * t).sum(0).expand(5, 4),
+    "softmax": lambda t: t.softmax(-1),
+    "conv": lambda t: t.reshape(1, 1, 3, 4).conv2d(t.reshape(1, 1, 3, 4), padding=1),
+    "cat": lambda t: t.cat(t * 2),
+    "cast": lambda t: t.double() * 2,
+    "contiguous": lambda t: (t * 2).contiguous(),
+    "max": lambda t: t.max(0),
+    "sort": lambda t: t.sort(0)[0] * t,
+    "gather": lambda t: t[Tensor([2, 0, 0])] * 2,
+}
+ARRAY_READS: dict[str, Callable[[Tensor], object]] = {
+    "tolist": Tensor.tolist,
+    "numpy": Tensor.numpy,
+    "data": Tensor.data,
+    "part": lambda t: t[:1].numpy(),
+    "transposed": lambda t: t.transpose(0, -1).numpy(),
+    "twice": lambda t: (t.numpy(), (t * 2).numpy(), t.numpy()),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS.keys())
+@pytest.mark.parametrize("read", ARRAY_READS.values(), ids=ARRAY_READS.keys())
+def test_reading_an_array_changes_no_gradient(
+    function: Callable[[Tensor], Tensor], read: Callable[[Tensor], object]
+) -> None:
+    found = []
+    for is_read in (False, True):
+        x = Tensor(np.sin(np.arange(12, dtype=np.float32)).reshape(3, 4)).realize()
+        middle = function(x)
+        later = middle * 2
+        if is_read:
+            read(middle)
+        loss = (later * middle).sum()
+        explicit = loss.gradient(x, middle, later)
+        loss.backward()
+        found.append([t.numpy() for t in (x.grad, middle.grad, later.grad, *explicit)])
+    for plain, after_reading in zip(*found, strict=True):
+        np.testing.assert_allclose(after_reading, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_that_were_read_one_after_the_other(weight: Tensor) -> None:
+    value = weight
+    for _ in range(4):
+        value = value * weight
+        value.numpy()
+    value.sum().backward()
+    np.testing.assert_allclose(weight.grad.numpy(), 5 * weight.numpy() ** 4)
+
+
+def test_arrays_that_were_read_do_not_keep_large_inputs(weight: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origins, "_MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(origins, "_LOOK_EVERY", 1)
+    batch = Tensor.full((1 << 15,), 2.0).contiguous().realize()
+    seen = weakref.ref(batch.uop.base)
+    value = batch * weight.sum()
+    value.numpy()
+    del batch
+    assert seen() is None
+    with pytest.warns(RuntimeWarning, match=r"a value of 32768 elements was read before"):
+        value.sum().backward()
+    assert weight.grad is None
+
+
+def test_what_is_realized_and_not_read_is_where_gradients_end(weight: Tensor) -> None:
+    value = (weight * 2).realize()
+    value.sum().backward()
+    assert weight.grad is None
 
 
 def test_a_training_loop_may_print_before_backward() -> None:
@@ -171,5 +273,6 @@ def test_a_replay_that_overwrites_a_weight_ends_it(is_argument: bool) -> None:
     loss = (weight * weight).sum()
     loss.item()
     double(weight if is_argument else Tensor([0.0]).realize())
-    loss.backward()
+    with pytest.warns(RuntimeWarning, match="read before"):
+        loss.backward()
     assert weight.grad is None, "the value that the gradient needs is gone"
