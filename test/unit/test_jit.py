@@ -5,12 +5,14 @@ import os
 import pickle
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tinygrad import Context, GlobalCounters, Tensor, TinyJit, Variable, nn
+from tinygrad import Context, GlobalCounters, Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.engine.jit import GraphException, GraphRunner, JitError, MultiGraphRunner
 from tinygrad.engine.realize import capturing
 
@@ -602,3 +604,70 @@ def test_an_argument_that_holds_itself():
     with pytest.raises(JitError, match=r"argument 0\[1\].* is nested too deeply, or holds itself"):
         TinyJit(lambda values: values[0] + 1)(values)
     values.clear()  # leaves no cycle behind
+
+
+NO_TENSORS: dict[str, tuple[Any, str]] = {
+    "array": (np.ones(3, np.float32), r"numpy\.ndarray"),
+    "list": ([[1.0, 2.0], [3.0, 4.0]], "list"),
+    "None": (None, "NoneType"),
+    "int": (3, "int"),
+    "object": (object(), "object"),
+}
+
+
+@pytest.mark.parametrize(("value", "kind"), NO_TENSORS.values(), ids=NO_TENSORS.keys())
+@pytest.mark.parametrize("recapture", [False, True])
+def test_what_is_no_tensor_in_the_place_of_one(value: Any, kind: str, recapture: bool) -> None:
+    @TinyJit(recapture=recapture)
+    def double(x: Tensor) -> Tensor:
+        return x.mul(2).realize()
+
+    for _ in range(3):
+        double(Tensor.ones(3).contiguous().realize())
+    with pytest.raises(TypeError, match=rf"argument 0 is of type {kind}, and was a Tensor(?s:.)*hint  pass a Tensor"):
+        double(value)
+    assert double(Tensor.ones(3).contiguous().realize()).tolist() == [2.0] * 3
+
+
+def test_arrays_in_the_place_of_tensors_where_the_function_takes_both() -> None:
+    @TinyJit
+    def double(x: Any) -> Tensor:
+        return ((x if isinstance(x, Tensor) else Tensor(x)) * 2).realize()
+
+    for _ in range(3):
+        assert double(Tensor.ones(3).contiguous().realize()).tolist() == [2.0] * 3
+    for number in (1.0, 3.0, 3.0, 3.0, 5.0, 3.0):
+        assert double(np.full(3, number, np.float32)).tolist() == [2 * number] * 3
+
+
+def test_errors_of_the_function_itself_stay() -> None:
+    @TinyJit
+    def double(x: Tensor, mode: str) -> Tensor:
+        if mode != "plain":
+            raise TypeError("no such mode")
+        return (x * 2).realize()
+
+    x = Tensor.ones(3).contiguous().realize()
+    for _ in range(3):
+        double(x, "plain")
+    with pytest.raises(TypeError, match=r"^no such mode$"):
+        double(x, "fancy")
+
+
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        (lambda: Tensor.ones(4), "pad it to the captured shape, bind its size to a Variable"),
+        (lambda: Tensor.ones(3, dtype=dtypes.int32), r"cast it to dtypes\.float"),
+        (lambda: Tensor.ones(3, device="PYTHON"), "move it to CPU"),
+    ],
+)
+def test_hints_for_an_input_that_looks_different(change: Callable[[], Tensor], hint: str) -> None:
+    @TinyJit
+    def double(x: Tensor) -> Tensor:
+        return (x * 2).realize()
+
+    for _ in range(3):
+        double(Tensor.ones(3, device="CPU").contiguous().realize())
+    with pytest.raises(JitError, match=rf"argument 0 was .* in the capture(?s:.)*hint  {hint}, or use TinyJit"):
+        double(change().contiguous().realize())

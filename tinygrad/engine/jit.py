@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from tinygrad.boundary import explain_methods
-from tinygrad.engine.arguments import Arguments, JitError, map_structure
+from tinygrad.engine.arguments import Arguments, JitError, label, map_structure
 from tinygrad.engine.capture import CapturedJit, Recorder, build_capture
 from tinygrad.engine.capturing import capturing
 from tinygrad.engine.graph import GraphException, GraphRunner, MultiGraphRunner
@@ -164,8 +164,7 @@ class TinyJit(Generic[P, R]):
                 "values"
             )
         elif entry.calls == 0:
-            with Context(BEAM=0 if getenv("IGNORE_JIT_FIRST_BEAM", 0) else BEAM.get()):
-                result = _realized(self.fxn(*args, **kwargs))
+            result = self._first_call(args, kwargs)
         else:
             result = self._capture(entry, arguments, args, kwargs)
         entry.calls += 1
@@ -187,6 +186,30 @@ class TinyJit(Generic[P, R]):
                 )
             found = self._entries[key] = _Entry()
         return found
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function. Where it fails on something that was a tensor in a capture, the error says so.
+
+        Raises:
+            TypeError: Such a failure, where Python complains about the type of something.
+        """
+        assert self.fxn is not None
+        try:
+            with Context(BEAM=0 if getenv("IGNORE_JIT_FIRST_BEAM", 0) else BEAM.get()):
+                return _realized(self.fxn(*args, **kwargs))
+        except (AttributeError, TypeError) as error:
+            captured = [entry.captured for entry in self._entries.values() if entry.captured is not None]
+            given = {**dict(enumerate(args)), **kwargs}
+            tensors = [name for capture in captured for name in capture.expected_names if name in given]
+            wrong = next((name for name in tensors if not isinstance(given[name], Tensor)), None)
+            if wrong is None:
+                raise
+            kind = type(given[wrong])
+            named = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+            raise TypeError(
+                f"{label(wrong)} is of type {named}, and was a Tensor in the capture; {self.__name__} was called with "
+                f"it, and failed: {error}\n  hint  pass a Tensor: Tensor(values), made and realized outside"
+            ) from error
 
     def _capture(self, entry: _Entry, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not arguments.nodes:

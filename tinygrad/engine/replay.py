@@ -34,6 +34,15 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, buffers, sint
 
 
+def _how_to_fit(got: InputInfo, expected: InputInfo) -> str:
+    """Return what to do with an input, to make it look as in the capture."""
+    if got.device != expected.device:
+        return f"move it to {expected.device}"
+    if got.dtype != expected.dtype:
+        return f"cast it to {expected.dtype}"
+    return "pad it to the captured shape, bind its size to a Variable"
+
+
 @dataclass
 class _Step:
     """A graph of several calls, or one call."""
@@ -98,8 +107,7 @@ class CapturedJit:
             if got != expected:
                 raise JitError(
                     f"args mismatch in JIT: argument {name} was {expected} in the capture and is {got} now\n"
-                    "  hint  pad it to the captured shape, bind its size to a Variable, or use TinyJit(f, "
-                    "recapture=True)"
+                    f"  hint  {_how_to_fit(got, expected)}, or use TinyJit(f, recapture=True)"
                 )
 
     def again(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
