@@ -367,7 +367,7 @@ NULL_ALLOW_COPYOUT = ContextVar("NULL_ALLOW_COPYOUT", 0, "let NULL return garbag
 HCQ_RUNTIME_DEV = ContextVar("HCQ_RUNTIME_DEV", "CPU", "host device of the queue runtime")
 RING = ContextVar("RING", 1, "ring all-reduce: 1 when large and more than 2 devices, 2 always")
 ALL2ALL = ContextVar("ALL2ALL", 0, "all-to-all all-reduce")
-ALLREDUCE_CAST = ContextVar("ALLREDUCE_CAST", 1, "reduce in the narrow dtype before a cast")
+ALLREDUCE_CAST = ContextVar("ALLREDUCE_CAST", 0, "send terms of a sum in the narrow dtype that it is cast to")
 
 # Numbers
 DEFAULT_FLOAT = DTypeNameVar("DEFAULT_FLOAT", "float32", "default float dtype")

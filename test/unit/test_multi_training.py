@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Context, Device, GlobalCounters, Tensor, TinyJit, dtypes, nn
+from tinygrad.dtype import DType
 from tinygrad.engine.realize import launches_of
 from tinygrad.schedule import schedule_cache
 from tinygrad.uop.ops import Ops, UOp
@@ -309,17 +310,50 @@ def test_all_ways_to_combine_agree(switches: dict[str, int], size: int) -> None:
                 np.testing.assert_array_equal(first, other)
 
 
-def test_what_is_sent_is_as_narrow_as_the_result() -> None:
+HALF_SUMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": lambda x, w: x.sum(1),
+    "sum whose terms overflow": lambda x, w: (x.abs() * (Tensor.arange(64) < 32).where(6, -6)).sum(1),
+    "mean": lambda x, w: x.mean(1),
+    "var": lambda x, w: (x * 0.01).var(1),
+    "std": lambda x, w: x.std(1),
+    "norm": lambda x, w: x.norm(2, 1),
+    "prod": lambda x, w: (x * 0.001).prod(1),
+    "max": lambda x, w: x.max(1),
+    "softmax": lambda x, w: (x * 0.001).softmax(1),
+    "logsumexp": lambda x, w: (x * 0.001).logsumexp(1),
+    "layernorm": lambda x, w: x.layernorm(),
+    "matmul": lambda x, w: x @ w,
+    "gradient": lambda x, w: ((x * 0.001) @ w).square().mean().gradient(w)[0],
+}
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("name", HALF_SUMS)
+def test_half_precision_over_devices_is_that_of_one(name: str, dtype: DType) -> None:
+    """Partial sums are added up in float32: only the order differs, which a rounding to half hardly ever shows."""
+    rng = np.random.default_rng(0)
+    x = Tensor((rng.standard_normal((8, 64)) * 1000).astype(np.float32)).cast(dtype).realize()
+    w = Tensor(rng.standard_normal((64, 8)).astype(np.float32)).cast(dtype).realize()
+    whole = HALF_SUMS[name](x, w)
+    over_devices = HALF_SUMS[name](x.shard(FOUR, 1).realize(), w.shard(FOUR, 0).realize())
+    assert over_devices.dtype is whole.dtype
+    expected = whole.float().numpy()
+    ulp = 2.0**-7 if dtype is dtypes.bfloat16 else 2.0**-10
+    np.testing.assert_allclose(over_devices.float().numpy(), expected, rtol=ulp, atol=1e-30)
+    assert np.isfinite(expected).all()
+
+
+def test_what_is_sent_is_as_narrow_as_the_result_if_asked_for() -> None:
     x = stored(4, 1000).half()
 
     def widths() -> Counter[int]:
         return Counter(call.src[1].dtype.itemsize for call in copies(x.sum(0).half().schedule_linear()))
 
-    assert widths() == {2: 12}
-    with Context(ALLREDUCE_CAST=0):
-        assert widths() == {4: 12}
+    assert widths() == {4: 12}
     array = np.random.default_rng(0).standard_normal((4, 1000)).astype(np.float16)
-    got = Tensor(array).shard(TWO, 0).sum(0).half().numpy()
+    with Context(ALLREDUCE_CAST=1):
+        assert widths() == {2: 12}
+        got = Tensor(array).shard(TWO, 0).sum(0).half().numpy()
     np.testing.assert_allclose(got, array.astype(np.float32).sum(0), rtol=4e-3, atol=4e-3)
 
 
