@@ -60,17 +60,30 @@ def test_what_can_wrap_wraps(dtype: DType, name: str) -> None:
             assert found.tolist() == [(v - low) % size + low for v in expected], number
 
 
+def _assigned(tensor: Tensor, index: Any, number: int) -> Tensor:
+    tensor[index] = number
+    return tensor
+
+
 NEED_THE_VALUE: dict[str, Callable[[Tensor, int], Tensor]] = {
     "//": lambda t, n: t // n,
     "r//": lambda t, n: n // t,
     "%": lambda t, n: t % n,
     "fmod": lambda t, n: t.fmod(n),
     "trunc": lambda t, n: t.div(n, rounding_mode="trunc"),
+    "r>>": lambda t, n: n >> t,
     "where": lambda t, n: (t > 0).where(t, n),
     "where not": lambda t, n: (t > 0).where(n, t),
     "masked_fill": lambda t, n: t.masked_fill(t > 0, n),
     "full_like": lambda t, n: t.full_like(n),
     "fill_": lambda t, n: t.clone().fill_(n),
+    "index_fill": lambda t, n: t.index_fill(0, Tensor([0]), n),
+    "scatter": lambda t, n: t.scatter(0, Tensor([0]), n),
+    "pad": lambda t, n: t.pad((1, 1), value=n),
+    "setitem": lambda t, n: _assigned(t.clone(), 0, n),
+    "setitem of a mask": lambda t, n: _assigned(t.clone(), t > 0, n),
+    "new_full": lambda t, n: t.new_full((2,), n),
+    "threshold": lambda t, n: t.threshold(0, n),
     "full": lambda t, n: Tensor.full((2,), n, dtype=t.dtype),
     "Tensor": lambda t, n: Tensor(n, dtype=t.dtype),
 }

@@ -282,6 +282,8 @@ class OperatorMixin(PythonOperators, CreationMixin):
     def _shift(self, op: Ops, x: Any, reverse: bool) -> Self:
         if type(x) is int and not reverse and self.dtype.bitsize <= 64 and not 0 <= x < self.dtype.bitsize:
             x = self.dtype.bitsize  # a count that the dtype may not hold
+        if type(x) is int and reverse and op is Ops.SHR:  # a number that wraps may be moved up, but not down
+            _takes(self.dtype, x, "rshift")
         other = self.ufix(x)
         value, count = (other, self) if reverse else (self, other)
         if not dtypes.is_int(value.dtype) or not dtypes.is_int(count.dtype):
@@ -312,6 +314,7 @@ class OperatorMixin(PythonOperators, CreationMixin):
 
         Raises:
             DTypeError: An operand is not an int.
+            OverflowError: An int is moved by a tensor whose dtype does not hold it.
 
         Example:
             >>> Tensor([8, -8]).rshift(2).tolist()

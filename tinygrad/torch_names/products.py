@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import ArgumentError, ShapeError, error_text, shown
 from tinygrad.torch_names.checks import require_int, require_shape
 from tinygrad.torch_names.statistics import StatisticsNames
@@ -195,6 +196,7 @@ class ProductNames(StatisticsNames):
 
     def index_fill(self, dim: int, index: Self, value: Any) -> Self:
         """``t.scatter(dim, index, value)``, for whole rows."""
+        require_fit("index_fill", value, self.dtype)
         return self.scatter(*self._like_source("index_fill", dim, index, value))
 
     def scatter_add(self, dim: int, index: Self, src: Self) -> Self:
