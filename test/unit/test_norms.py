@@ -62,3 +62,75 @@ def test_quantiles_and_covariances_of_what_has_none() -> None:
         Tensor.rand(4).quantile(1.5)
     with pytest.raises(ValueError, match=r"cov: shape \(2, 2, 2\)"):
         Tensor.ones(2, 2, 2).cov()
+
+
+BASE = np.array([[0.5, -1.25, 2.0, 0.75], [-1.5, 1.0, -0.625, 1.75]])
+UPSTREAM = np.array([[1.0, -2.0, 0.5, 0.25], [0.75, 1.5, -1.0, 2.0]])
+POWERS = [0, 0.5, 1, 1.5, 2, 2.5, 3, 7, 9, -0.5, -1, -2, -3, float("inf"), float("-inf")]
+# name: the same function of tensors of both packages, and of what the gradient is weighted with
+SCALED: dict[str, Callable[[Any, Any], Any]] = {
+    **{f"norm {p}": (lambda t, w, p=p: _norm(t, p, None)) for p in POWERS},
+    **{f"norm {p} of rows": (lambda t, w, p=p: _norm(t, p, 1)) for p in POWERS},
+    "std": lambda t, w: t.std(1),
+    "std of all": lambda t, w: t.std(),
+    "normalize": lambda t, w: _normalize(t, 2.0) * w,
+    "normalize 3": lambda t, w: _normalize(t, 3.0) * w,
+    "normalize 1": lambda t, w: _normalize(t, 1.0) * w,
+    "cosine_similarity": lambda t, w: _similarity(t, w),
+    "hypot": lambda t, w: t.hypot(t * 0.75) * w,
+    "softplus": lambda t, w: _softplus(t) * w,
+    "logsumexp": lambda t, w: t.logsumexp(1) * w[:, 0],
+    "logaddexp": lambda t, w: t.logaddexp(t * 0.5) * w,
+    "cross-entropy": lambda t, w: -t.log_softmax(1)[:, 1],
+}  # fmt: skip
+
+
+def _norm(t: Any, p: float, dim: int | None) -> Any:
+    return t.norm(p, dim) if isinstance(t, Tensor) else torch.linalg.vector_norm(t, p, dim)
+
+
+def _normalize(t: Any, p: float) -> Any:
+    normalize = Tensor.normalize if isinstance(t, Tensor) else torch.nn.functional.normalize
+    return normalize(t, p, 1, 0.0)
+
+
+def _similarity(t: Any, other: Any) -> Any:
+    similarity = Tensor.cosine_similarity if isinstance(t, Tensor) else torch.nn.functional.cosine_similarity
+    return similarity(t, other, 1, 0.0)
+
+
+def _softplus(t: Any) -> Any:
+    return t.softplus() if isinstance(t, Tensor) else torch.nn.functional.softplus(t)
+
+
+@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("scale", [1e30, 1e-30, 1e20, 1e-20])
+def test_numbers_whose_powers_have_no_place(name: str, scale: float) -> None:
+    """Values and gradients of float32 are those of float64, rounded."""
+    array = (BASE * scale).astype(np.float32)
+    ours, theirs = Tensor(array), torch.tensor(array, dtype=torch.float64, requires_grad=True)
+    found = SCALED[name](ours, Tensor(UPSTREAM.astype(np.float32)))
+    wanted = SCALED[name](theirs, torch.tensor(UPSTREAM))
+    np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=2e-5, atol=2e-38)
+    slopes = found.sum().gradient(ours)[0].numpy()
+    (wanted.sum() + 0 * theirs.sum()).backward()  # a count alone has no gradient
+    assert theirs.grad is not None
+    largest = theirs.grad.abs().max().item()
+    np.testing.assert_allclose(slopes, theirs.grad.numpy(), rtol=2e-4, atol=2e-6 * largest + 2e-38)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.float64])
+def test_squares_of_other_dtypes(dtype: Any) -> None:
+    scale = 1e30 if dtype is dtypes.bfloat16 else 1e100
+    x = Tensor((BASE * scale).tolist(), dtype=dtype)
+    np.testing.assert_allclose(x.norm().float().numpy() if scale == 1e30 else x.norm().numpy(),
+                               np.linalg.norm(BASE) * scale, rtol=1e-2)  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [[1e25, 1e25, 0.0], [1e30, -1.0], [3e38] * 4])
+def test_gradients_of_norms_that_are_out_of_range(values: list[float]) -> None:
+    tensor, source = Tensor(values), torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    source.norm().backward()
+    assert source.grad is not None
+    (found,) = tensor.norm().gradient(tensor)
+    np.testing.assert_allclose(found.numpy(), source.grad.numpy(), rtol=1e-6)

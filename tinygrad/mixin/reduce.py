@@ -224,6 +224,26 @@ class ReduceMixin(ElementwiseMixin):
         """Number of elements that a reduction over ``axis`` combines: an int or a symbolic one."""
         return prod(self.shape[a] for a in self._resolve_axes(axis)) if self.ndim else 1
 
+    def _freedom(self, axes: tuple[int, ...], correction: int) -> Any:
+        """Number of elements that a variance is divided by: an int, at least 0, or a symbolic one."""
+        count = self._count(axes)
+        return max(count - correction, 0) if isinstance(count, int) else count - correction
+
+    def _squares_dtype(self) -> DType:
+        """Return the dtype in which squares are added up where the sum must neither overflow nor vanish.
+
+        float64 holds the squares of all float32 numbers, float32 those of all halves. Without float64 it is float32.
+        """
+        own = self._statistics_dtype()
+        if own in {dtypes.float16, *dtypes.fp8s}:
+            return dtypes.float32
+        from tinygrad.device import Device
+
+        device = self.device[0] if isinstance(self.device, tuple) else self.device
+        opened = Device[Device.DEFAULT if device is None else device]
+        has_double = not opened.renderers or dtypes.float64 in opened.renderer.supported_dtypes()
+        return dtypes.float64 if has_double else least_upper_dtype(own, dtypes.float32)
+
     def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None) -> Self:
         """Return the variance over ``axis``, divided by (number of elements - correction).
 
@@ -248,9 +268,7 @@ class ReduceMixin(ElementwiseMixin):
         own = self._statistics_dtype()
         x = self.cast(least_upper_dtype(own, dtypes.float32))
         mean = x.mean(axes, keepdim=True) if axes else x
-        count = self._count(axes)
-        divisor = max(count - correction, 0) if isinstance(count, int) else count - correction
-        centered = x - mean
+        centered, divisor = x - mean, self._freedom(axes, correction)
         variance = (centered * centered)._reduce(Ops.ADD, axes, True).div(divisor)
         # The derivative through the mean vanishes: the centered values sum to 0.
         variance = variance._with_gradient(x, centered.div(divisor) * 2)
@@ -275,13 +293,18 @@ class ReduceMixin(ElementwiseMixin):
             >>> [t.item() for t in Tensor([1.0, 2.0, 3.0]).std_mean()]
             [1.0, 2.0]
         """
+        axes = self._resolve_axes(axis if dim is None else dim, "std")
         own = self._statistics_dtype()
-        # The root of a variance that a half cannot hold may be one that it can.
-        wide = self.cast(least_upper_dtype(own, dtypes.float32))
-        variance, mean = wide.var_mean(axis if dim is None else dim, keepdim, correction)
-        root = variance.sqrt()
-        slope = root.eq(0).where(0.0, root.reciprocal() * 0.5)
-        return root._with_gradient(variance, slope).cast(own), mean.cast(own)
+        x = self.cast(least_upper_dtype(own, dtypes.float32))
+        mean = x.mean(axes, keepdim=True) if axes else x
+        centered, divisor = x - mean, self._freedom(axes, correction)
+        # The root of a variance that the dtype cannot hold may be one that it can.
+        squares = centered.cast(self._squares_dtype()).square()
+        root = squares._reduce(Ops.ADD, axes, True).div(divisor).sqrt().cast(x.dtype)
+        # The derivative through the mean vanishes: the centered values sum to 0.
+        slope = root.eq(0).where(0.0, (centered / root).div(divisor))
+        root, mean = root._with_gradient(x, slope).cast(own), mean.cast(own)
+        return (root, mean) if keepdim else (root._drop_axes(axes), mean._drop_axes(axes))
 
     # ---- norms -----------------------------------------------------------------------------------------------------
 
@@ -320,9 +343,26 @@ class ReduceMixin(ElementwiseMixin):
             norm = magnitude.max(dim, keepdim=True).clamp(min_=eps)
         elif p == 1:
             norm = magnitude.sum(dim, keepdim=True).clamp(min_=eps)
-        elif p == 2:
-            # Limited before the root, whose derivative at 0 is infinite.
-            norm = (wide * wide).sum(dim, keepdim=True).clamp(min_=eps * eps).sqrt()
         else:
-            norm = magnitude.pow(p).sum(dim, keepdim=True).clamp(min_=eps**p).pow(1 / p)
+            norm = wide._power_norm(p, dim, keepdim=True).clamp(min_=eps)
         return (wide / norm).cast(own)
+
+    def _power_norm(self, p: float, axis: Axis, keepdim: bool) -> Self:
+        """Return (|x|^p).sum()^(1/p) for p other than 0 and the infinities; its gradient at 0 is 0.
+
+        No power is out of the range of the dtype: squares are added up in one that holds them, other powers after the
+        division by the largest element, or the smallest one for p < 0, which is a factor of the result.
+        """
+        axes, size = self._resolve_axes(axis, "norm"), self.abs()
+        if p == 2:
+            squares = size.cast(self._squares_dtype()).square()
+            exact = squares._reduce(Ops.ADD, axes, True).sqrt()
+            root = exact.cast(size.dtype)
+            slope = root.eq(0).where(0.0, (size.cast(exact.dtype) / exact).cast(size.dtype))
+        else:
+            scale = (size.max(axes, keepdim=True) if p > 0 else size.min(axes, keepdim=True)).detach()
+            scale = ((scale > 0) & scale.isfinite()).where(scale, 1.0)
+            root = scale * (size / scale).pow(p)._reduce(Ops.ADD, axes, True).pow(1 / p)
+            slope = (root.eq(0) | size.eq(0)).where(0.0, (size / root).pow(p - 1))
+        root = root.detach()._with_gradient(size, slope)
+        return root if keepdim else root._drop_axes(axes)

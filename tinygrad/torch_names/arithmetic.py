@@ -168,7 +168,7 @@ class ArithmeticNames(ShapeNames):
     ) -> Self:
         """``(t.abs() ** p).sum(dim, keepdim) ** (1 / p)``; the largest element for p = inf. Its gradient at 0 is 0.
 
-        Halves are added up in float32: squares of theirs soon have no place in them. ``fro`` is 2.
+        Powers neither overflow nor vanish where the norm itself has a place in the dtype. ``fro`` is 2.
         """
         if dtype is not None:
             return self.cast(dtype).norm(p, dim, keepdim)
@@ -182,14 +182,7 @@ class ArithmeticNames(ShapeNames):
             return self.ne(0).cast(self.dtype).sum(dim, keepdim)
         if p == 1:
             return size.sum(dim, keepdim).cast(self.abs().sum(dim, keepdim).dtype)
-        power = size.square() if p == 2 else size.pow(p)
-        if p < 1:  # infinite slopes at 0, where that of the norm shall be 0
-            power = power._with_gradient(size, size.eq(0).where(0.0, size.pow(p - 1) * p))
-        total = power.sum(dim, keepdim)
-        root = total.sqrt() if p == 2 else total.pow(1 / p)
-        # Where the sum overflows the slope is 0, as for p = 2 in torch.
-        slope = total.eq(0).where(0.0, 0.5 / root if p == 2 else total.pow(1 / p - 1) / p)
-        return root._with_gradient(total, slope).cast(own)
+        return size._power_norm(p, dim, keepdim).cast(own)
 
     def aminmax(self, dim: Any = None, keepdim: bool = False) -> tuple[Self, Self]:
         """``t.min(dim, keepdim), t.max(dim, keepdim)``."""
