@@ -79,14 +79,11 @@ _INSTEAD: Final = {
     "tensors": "write the tensors themselves: Tensor.cat(a, b), or a list of them",
     "Embedding padding_idx": "write ids.embedding(weight, padding_idx=n)",
     "device": _MOVE,
-    "betas": "write b1=..., b2=...",
     "amsgrad": "there is no such variant: a subclass of Optimizer with _step",
-    "maximize": "write (-loss).backward()",
     "dampening": "there is no such variant: a subclass of Optimizer with _step",
     "foreach": "leave it out, or write fused=True: all updates are one kernel",
     "capturable": "leave it out: TinyJit captures every optimizer",
     "differentiable": "leave it out: updates are graph",
-    "Adam weight_decay": "write nn.optim.AdamW",
 }
 
 

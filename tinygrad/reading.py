@@ -8,7 +8,7 @@ Why:  reading is where a lazy graph ends; what has to be computed, copied and ch
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tinygrad.buffer import Buffer
 from tinygrad.device import StorageOnlyError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     import numpy as np
+
+    from tinygrad.tensor import Tensor
 
 _HAS_NO_NUMPY_DTYPE = frozenset({dtypes.bfloat16, *dtypes.fp8s})
 _HOSTS = frozenset({"CPU", "PYTHON", "NPY"})  # devices whose memory is read without a copy
@@ -61,7 +63,7 @@ class ReadMixin(RandMixin):
         if source._is_pending():
             from tinygrad.realizing import compute
 
-            compute([source], update_stats=True, is_read=True)
+            compute([cast("Tensor", source)], update_stats=True, is_read=True)
         if source._uop.contiguous_view() is None:
             source = source.contiguous().realize()
         buffer: Buffer = source._uop.buffer

@@ -1,10 +1,13 @@
 """Optimisers: the documented values, and every step against torch."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from tinygrad import Context, GlobalCounters, Tensor, TinyJit, dtypes, nn
+from tinygrad.errors import ArgumentError
 from tinygrad.nn.optim import LAMB, LARS, SGD, Adam, AdamW, Muon, Optimizer, OptimizerGroup
 
 RNG = np.random.default_rng(11)
@@ -78,6 +81,72 @@ def test_steps_as_torch(make, make_torch, arguments: dict, fused: bool) -> None:
         ours.step()
         theirs.step()
         pair.assert_equal()
+
+
+BETAS = {"betas": (0.8, 0.95)}
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {"maximize": True, "weight_decay": 0.1}) for name in (
+        "SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "RMSprop", "Adamax", "NAdam", "RAdam",
+    )),
+    *((name, BETAS) for name in ("Adam", "AdamW", "Adamax", "NAdam", "RAdam")),
+    ("SGD", {"momentum": 0.9, "dampening": 0.3}),
+    ("SGD", {"momentum": 0.9, "dampening": 1.0, "weight_decay": 0.1}),
+    ("SGD", {"momentum": 0.0, "dampening": 0.3}),
+    ("SGD", {"momentum": 0.9, "maximize": True, "nesterov": True, "weight_decay": 0.1}),
+    ("Adam", {"amsgrad": True}),
+    ("Adam", {"amsgrad": True, "betas": (0.5, 0.1), "maximize": True}),
+    ("Adam", {"weight_decay": 0.1}),
+    ("Adam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("AdamW", {"amsgrad": True, "weight_decay": 0.1, "betas": (0.5, 0.1)}),
+    ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(("name", "options"), OPTIONS, ids=str)
+def test_options_of_torch(name: str, options: dict[str, Any], fused: bool) -> None:
+    pair = Pair()
+    ours = getattr(nn.optim, name)(pair.ours, lr=0.01, fused=fused, **options)
+    theirs = getattr(torch.optim, name)(pair.theirs, lr=0.01, **options)
+    for _ in range(7):
+        pair.give_gradients()
+        ours.step()
+        theirs.step()
+        pair.assert_equal(atol=3e-6)
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("SGD", {"momentum": 0.9, "dampening": 0.3}), ("Adam", {"amsgrad": True, "weight_decay": 0.1, "maximize": True}),
+], ids=str)  # fmt: skip
+def test_options_in_a_replayed_step(name: str, options: dict[str, Any]) -> None:
+    weights = []
+    for is_jitted in (False, True):
+        weight = Tensor([[1.0, -2.0], [0.5, 3.0]]).clone().realize()
+        optimizer = getattr(nn.optim, name)([weight], lr=0.01, **options)
+
+        def step(x: Tensor, weight: Tensor = weight, optimizer: Optimizer = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            loss = (x @ weight).square().sum().backward()
+            optimizer.step()
+            return loss.realize()
+
+        run = TinyJit(lambda x, step=step: step(x)) if is_jitted else step
+        for i in range(6):
+            run(Tensor([[1.0, float(i)]]).realize())
+        weights.append(weight.numpy())
+    np.testing.assert_allclose(weights[1], weights[0], rtol=1e-6)
+
+
+def test_options_that_do_not_fit() -> None:
+    p = Tensor([1.0])
+    with pytest.raises(ValueError, match=r"nesterov with dampening=0\.5; expected no dampening"):
+        SGD([p], momentum=0.9, nesterov=True, dampening=0.5)
+    with pytest.raises(ValueError, match=r"b2 must be in \[0, 1\), got 1\.5"):
+        Adam([p], betas=(0.9, 1.5))
+    groups: Any = [{"params": [p], "lr": 0.1}]
+    with pytest.raises(ArgumentError, match=r"params hold .*no Tensor; make an optimiser for each group of options"):
+        SGD(groups)
 
 
 def test_learning_rate_may_change() -> None:

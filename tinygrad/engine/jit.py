@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from tinygrad.boundary import explain_methods
-from tinygrad.engine.arguments import Arguments, JitError, label, map_structure
+from tinygrad.engine.arguments import Arguments, JitError, Name, label, map_structure
 from tinygrad.engine.capture import CapturedJit, Recorder, build_capture
 from tinygrad.engine.capturing import capturing
 from tinygrad.engine.graph import GraphException, GraphRunner, MultiGraphRunner
@@ -199,7 +199,7 @@ class TinyJit(Generic[P, R]):
                 return _realized(self.fxn(*args, **kwargs))
         except (AttributeError, TypeError) as error:
             captured = [entry.captured for entry in self._entries.values() if entry.captured is not None]
-            given = {**dict(enumerate(args)), **kwargs}
+            given: dict[Name, Any] = {**dict(enumerate(args)), **kwargs}
             tensors = [name for capture in captured for name in capture.expected_names if name in given]
             wrong = next((name for name in tensors if not isinstance(given[name], Tensor)), None)
             if wrong is None:

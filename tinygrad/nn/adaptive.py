@@ -6,6 +6,7 @@ Why:  each is one formula between the same few running means. Names of arguments
       for the decay rates of the Adam family, which are ``b1`` and ``b2`` as in ``nn.optim.Adam``.
 
 The formulas are written for a gradient g, to which ``weight_decay`` * p was added before, and the step t = 1, 2, ...
+With ``decoupled_weight_decay`` it is added to the update, as AdamW does; with ``maximize`` steps go along the gradient.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ class _Adaptive(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Tensor], lr: float, weight_decay: float, device: Device, fused: bool | None
-    ) -> None:
-        super().__init__(params, lr, device, fused)
+        self, params: Iterable[Tensor], lr: float, weight_decay: float, device: Device, fused: bool | None,
+        maximize: bool, decoupled_weight_decay: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(params, lr, device, fused, maximize=maximize)
         _require_not_negative(weight_decay=weight_decay)
-        self.wd = weight_decay
+        self.wd, self.decoupled_weight_decay = weight_decay, decoupled_weight_decay
         # A tensor and not a number: a replayed graph has to advance it.
         self.t = Tensor.zeros(1, dtype=dtypes.float32, device=self.device).is_param_(False)
         self._state: list[list[Tensor]] = []
@@ -58,8 +60,12 @@ class _Adaptive(Optimizer):
         updates = []
         for index, (param, raw) in enumerate(zip(params, grads, strict=True)):
             # Stored, like the gradients: state depends on the old parameter, which depends on the old state.
-            grad = (raw + self.wd * param).contiguous() if self.wd else raw
-            updates.append(self.lr.to(grad.device) * self._update(index, grad))
+            is_coupled = self.wd and not self.decoupled_weight_decay
+            grad = (raw + self.wd * param).contiguous() if is_coupled else raw
+            update = self._update(index, grad)
+            if self.wd and not is_coupled:
+                update = update + self.wd * param
+            updates.append(self.lr.to(grad.device) * update)
         return updates, [self.t, *self._shared_state(), *(t for state in self._state for t in state)]
 
     def _begin_step(self) -> None:
@@ -100,8 +106,9 @@ class Adagrad(_Adaptive):
     def __init__(
         self, params: Iterable[Tensor], lr: float = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0, eps: float = 1e-10, device: Device = None, fused: bool | None = None,
+        *, maximize: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, weight_decay, device, fused)
+        super().__init__(params, lr, weight_decay, device, fused, maximize)
         _require_not_negative(lr_decay=lr_decay, initial_accumulator_value=initial_accumulator_value, eps=eps)
         self.lr_decay, self.eps = lr_decay, eps
         self.s = self._add_state(initial_accumulator_value)
@@ -141,9 +148,9 @@ class Adadelta(_Adaptive):
 
     def __init__(
         self, params: Iterable[Tensor], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
-        weight_decay: float = 0.0, device: Device = None, fused: bool | None = None,
+        weight_decay: float = 0.0, device: Device = None, fused: bool | None = None, *, maximize: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, weight_decay, device, fused)
+        super().__init__(params, lr, weight_decay, device, fused, maximize)
         _require_not_negative(eps=eps)
         if not 0 <= rho <= 1:
             raise ValueError(f"rho must be in [0, 1], got {rho}")
@@ -189,9 +196,9 @@ class RMSprop(_Adaptive):
     def __init__(
         self, params: Iterable[Tensor], lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, device: Device = None,
-        fused: bool | None = None,
+        fused: bool | None = None, *, maximize: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, weight_decay, device, fused)
+        super().__init__(params, lr, weight_decay, device, fused, maximize)
         _require_not_negative(alpha=alpha, eps=eps, momentum=momentum)
         self.alpha, self.eps, self.momentum, self.centered = alpha, eps, momentum, centered
         self.v = self._add_state()
@@ -221,10 +228,12 @@ class _Moments(_Adaptive):
 
     def __init__(
         self, params: Iterable[Tensor], lr: float, b1: float, b2: float, eps: float, weight_decay: float,
-        device: Device, fused: bool | None,
+        device: Device, fused: bool | None, maximize: bool, betas: tuple[float, float] | None,
+        decoupled_weight_decay: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, weight_decay, device, fused)
+        super().__init__(params, lr, weight_decay, device, fused, maximize, decoupled_weight_decay)
         _require_not_negative(eps=eps)
+        b1, b2 = (b1, b2) if betas is None else betas
         for name, decay in (("b1", b1), ("b2", b2)):
             if not 0 <= decay < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {decay}")
@@ -258,9 +267,10 @@ class Adamax(_Moments):
 
     def __init__(
         self, params: Iterable[Tensor], lr: float = 0.002, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
-        weight_decay: float = 0.0, device: Device = None, fused: bool | None = None,
+        weight_decay: float = 0.0, device: Device = None, fused: bool | None = None, *,
+        betas: tuple[float, float] | None = None, maximize: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, b1, b2, eps, weight_decay, device, fused)
+        super().__init__(params, lr, b1, b2, eps, weight_decay, device, fused, maximize, betas)
 
     def _update(self, index: int, grad: Tensor) -> Tensor:
         mean, largest = _mean(self.m[index], grad, self.b1), self.v[index]
@@ -298,8 +308,9 @@ class NAdam(_Moments):
     def __init__(
         self, params: Iterable[Tensor], lr: float = 0.002, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
         weight_decay: float = 0.0, momentum_decay: float = 0.004, device: Device = None, fused: bool | None = None,
+        *, betas: tuple[float, float] | None = None, decoupled_weight_decay: bool = False, maximize: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, b1, b2, eps, weight_decay, device, fused)
+        super().__init__(params, lr, b1, b2, eps, weight_decay, device, fused, maximize, betas, decoupled_weight_decay)
         _require_not_negative(momentum_decay=momentum_decay)
         self.momentum_decay = momentum_decay
         self.k = Tensor.ones(1, dtype=dtypes.float32, device=self.device).is_param_(False)
@@ -346,8 +357,9 @@ class RAdam(_Moments):
     def __init__(
         self, params: Iterable[Tensor], lr: float = 0.001, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
         weight_decay: float = 0.0, device: Device = None, fused: bool | None = None,
+        *, betas: tuple[float, float] | None = None, decoupled_weight_decay: bool = False, maximize: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, b1, b2, eps, weight_decay, device, fused)
+        super().__init__(params, lr, b1, b2, eps, weight_decay, device, fused, maximize, betas, decoupled_weight_decay)
 
     def _update(self, index: int, grad: Tensor) -> Tensor:
         mean, square = _mean(self.m[index], grad, self.b1), _mean(self.v[index], grad * grad, self.b2)

@@ -59,6 +59,7 @@ class Optimizer:
         lr: Learning rate, at least 0.
         device: Where the state lives; the device of the first parameter when None.
         fused: Whether all parameters are updated as one flat tensor; the context variable FUSE_OPTIM when None.
+        maximize: Whether the loss is to grow: steps go along the gradient, not against it. All optimisers have it.
 
     Attributes:
         params: The parameters, each once.
@@ -93,14 +94,18 @@ class Optimizer:
         lr: float,
         device: str | tuple[str, ...] | None = None,
         fused: bool | None = None,
+        *,
+        maximize: bool = False,
     ) -> None:
-        self.name = type(self).__name__
+        self.name, self.maximize = type(self).__name__, maximize
         _require_at_least_0("the learning rate", lr)
         if isinstance(params, Tensor):  # which is an iterable of its rows
             raise ArgumentError("params is one Tensor, expected a list of them")
         given: list[Any] = list(params)
         if not all(isinstance(t, Tensor) for t in given):
-            raise ArgumentError(f"params hold {shown(next(t for t in given if not isinstance(t, Tensor)))}, no Tensor")
+            wrong = next(t for t in given if not isinstance(t, Tensor))
+            groups = "; make an optimiser for each group of options, and OptimizerGroup(first, second) of them"
+            raise ArgumentError(f"params hold {shown(wrong)}, no Tensor{groups if isinstance(wrong, dict) else ''}")
         tensors = dedup(given)
         self.params: list[Tensor] = [t for t in tensors if t.is_param]
         self.buffers: list[Tensor] = [t for t in tensors if not t.is_param]
@@ -183,7 +188,8 @@ class Optimizer:
             )
         # The state is kept in param_dtype, and a square of a half gradient may overflow: widen first.
         grad = param.grad.detach().to(self.device)
-        return grad.cast(least_upper_dtype(grad.dtype, self.param_dtype)).contiguous()
+        grad = grad.cast(least_upper_dtype(grad.dtype, self.param_dtype))
+        return (grad * -1 if self.maximize else grad).contiguous()
 
     def _pieces(self, flat: Tensor) -> list[Tensor]:
         """Cut a flat tensor of all parameters into one tensor in the shape of each."""
@@ -253,7 +259,8 @@ class LARS(Optimizer):
 
         pre_wd:            g += w * p
         classic:           g *= r * lr
-        momentum:          b = momentum * b + g;  g = g + momentum * b if nesterov else b
+        momentum:          b = momentum * b + (1 - dampening) * g, or g in the first step
+                           g = g + momentum * b if nesterov else b
         ns_coefficients:   g = newton_schulz(g as a matrix)
         not classic:       g *= r * lr
         not pre_wd:        g += w * lr * p
@@ -263,7 +270,7 @@ class LARS(Optimizer):
         b: Running sum of the gradients, one tensor for each parameter; empty without momentum.
 
     Raises:
-        ValueError: A negative momentum.
+        ValueError: A negative momentum, or dampening together with nesterov.
         AssertionError: Newton-Schulz on parameters that are fused into one.
 
     Example:
@@ -292,16 +299,25 @@ class LARS(Optimizer):
         tcoef: float = 0.001,
         device: str | tuple[str, ...] | None = None,
         fused: bool | None = None,
+        *,
+        dampening: float = 0.0,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr, device, fused)
+        super().__init__(params, lr, device, fused, maximize=maximize)
         _require_at_least_0("momentum", momentum)
         _require_at_least_0("weight_decay", weight_decay)
+        if nesterov and dampening:
+            raise ValueError(f"nesterov with dampening={dampening}; expected no dampening")
         if self.fused and ns_coefficients is not None:
             raise AssertionError("Newton-Schulz works on the matrix of each parameter, so it cannot be fused")
         self.momentum, self.wd, self.nesterov, self.classic = momentum, weight_decay, nesterov, classic
         self.pre_wd, self.tcoef = pre_wd, tcoef
         self.ns_steps, self.ns_coefficients = ns_steps, ns_coefficients
         self.b = self._new_state() if momentum else []
+        # The first gradient is not damped. What it counts is a tensor: a replayed graph has to change it.
+        self.dampening = dampening
+        first = Tensor.ones(1, dtype=dtypes.float32, device=self.device).is_param_(False)
+        self._share = [first] if momentum and dampening else []
 
     def _step(self, params: list[Tensor], grads: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         updates = []
@@ -323,11 +339,13 @@ class LARS(Optimizer):
             if self.wd and not self.pre_wd:
                 grad = grad + self.wd * self.lr.to(raw.device) * param
             updates.append(grad)
-        return updates, self.b
+        for share in self._share:
+            share.assign(share.full_like(1.0 - self.dampening))
+        return updates, [*self.b, *self._share]
 
     def _accumulate(self, state: Tensor, grad: Tensor) -> Tensor:
         """Add the gradient to the running sum, lazily, and return the direction to move in."""
-        total = state * self.momentum + grad
+        total = state * self.momentum + (grad * self._share[0].to(grad.device) if self._share else grad)
         state.assign(total.cast(state.dtype))
         return grad + total * self.momentum if self.nesterov else total
 
@@ -342,6 +360,9 @@ def SGD(  # noqa: N802  # named as the optimiser that it makes
     classic: bool = False,
     device: str | tuple[str, ...] | None = None,
     fused: bool | None = None,
+    *,
+    dampening: float = 0.0,
+    maximize: bool = False,
 ) -> LARS:
     """Return stochastic gradient descent: ``LARS`` without the trust ratio.
 
@@ -372,6 +393,8 @@ def SGD(  # noqa: N802  # named as the optimiser that it makes
         tcoef=0.0,
         device=device,
         fused=fused,
+        dampening=dampening,
+        maximize=maximize,
     )
     made.name = "SGD"
     return made
@@ -388,6 +411,8 @@ def Muon(  # noqa: N802  # named as the optimiser that it makes
     nesterov: bool = True,
     device: str | tuple[str, ...] | None = None,
     fused: bool | None = None,
+    *,
+    maximize: bool = False,
 ) -> LARS:
     """Return Muon: momentum whose matrix is made orthogonal by Newton-Schulz, with the decay after it.
 
@@ -416,6 +441,7 @@ def Muon(  # noqa: N802  # named as the optimiser that it makes
         tcoef=0.0,
         device=device,
         fused=fused,
+        maximize=maximize,
     )
     made.name = "Muon"
     return made
@@ -427,12 +453,17 @@ class LAMB(Optimizer):
     With gradient g, decay w and step t = 1, 2, ...::
 
         m = b1 * m + (1 - b1) * g;      v = b2 * v + (1 - b2) * g * g
+        amsgrad:                        x = max(x, v), which takes the place of v below
         u = (m / (1 - b1**t)) / (sqrt(v / (1 - b2**t)) + eps) + w * p
         p -= lr * r * u                 r = norm(p) / norm(u), or 1 when a norm is 0 or with adam
+
+    The decay is decoupled, as in AdamW; with ``decoupled_weight_decay=False`` w * p is added to g instead. ``betas`` is
+    another way to write (b1, b2).
 
     Attributes:
         m: Running mean of the gradient, one tensor for each parameter.
         v: Running mean of its square.
+        v_max: Its largest value so far; empty without amsgrad.
         b1_t: b1**t, shape (1,).
         b2_t: b2**t, shape (1,).
 
@@ -462,8 +493,14 @@ class LAMB(Optimizer):
         adam: bool = False,
         device: str | tuple[str, ...] | None = None,
         fused: bool | None = None,
+        *,
+        betas: tuple[float, float] | None = None,
+        amsgrad: bool = False,
+        decoupled_weight_decay: bool = True,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr, device, fused)
+        super().__init__(params, lr, device, fused, maximize=maximize)
+        b1, b2 = (b1, b2) if betas is None else betas
         _require_at_least_0("weight_decay", weight_decay)
         _require_at_least_0("eps", eps)
         for name, decay in (("b1", b1), ("b2", b2)):
@@ -475,24 +512,32 @@ class LAMB(Optimizer):
             Tensor.ones(1, dtype=dtypes.float32, device=self.device).is_param_(False) for _ in (b1, b2)
         )
         self.m, self.v = self._new_state(), self._new_state()
+        self.v_max = self._new_state() if amsgrad else []
+        self.amsgrad, self.decoupled_weight_decay = amsgrad, decoupled_weight_decay
 
     def _step(self, params: list[Tensor], grads: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         self.b1_t.assign(self.b1_t * self.b1)
         self.b2_t.assign(self.b2_t * self.b2)
         updates = []
-        for param, grad, mean, square in zip(params, grads, self.m, self.v, strict=True):
+        for index, (param, raw, mean, square) in enumerate(zip(params, grads, self.m, self.v, strict=True)):
+            # Stored, like the gradients: state depends on the old parameter, which depends on the old state.
+            is_coupled = self.wd and not self.decoupled_weight_decay
+            grad = (raw + self.wd * param).contiguous() if is_coupled else raw
             new_mean = mean * self.b1 + grad * (1.0 - self.b1)
             new_square = square * self.b2 + grad * grad * (1.0 - self.b2)
-            update = new_mean / (1.0 - self.b1_t) / ((new_square / (1.0 - self.b2_t)).sqrt() + self.eps)
-            if self.wd:
+            largest = self.v_max[index].maximum(new_square) if self.amsgrad else new_square
+            update = new_mean / (1.0 - self.b1_t) / ((largest / (1.0 - self.b2_t)).sqrt() + self.eps)
+            if self.wd and not is_coupled:
                 update = update + self.wd * param
             mean.assign(new_mean.cast(mean.dtype))
             square.assign(new_square.cast(square.dtype))
+            if self.amsgrad:
+                self.v_max[index].assign(largest.cast(square.dtype))
             rate = self.lr.to(grad.device)
             if not self.adam:
                 rate = rate * self._trust_ratio(param, update, 1.0, 0.0)
             updates.append(rate * update)
-        return updates, [self.b1_t, self.b2_t, *self.m, *self.v]
+        return updates, [self.b1_t, self.b2_t, *self.m, *self.v, *self.v_max]
 
 
 @explained
@@ -504,8 +549,14 @@ def Adam(  # noqa: N802  # named as the optimiser that it makes
     eps: float = 1e-8,
     device: str | tuple[str, ...] | None = None,
     fused: bool | None = None,
+    *,
+    weight_decay: float = 0.0,
+    betas: tuple[float, float] | None = None,
+    amsgrad: bool = False,
+    decoupled_weight_decay: bool = False,
+    maximize: bool = False,
 ) -> LAMB:
-    """Return Adam: ``LAMB`` without the trust ratio and without weight decay.
+    """Return Adam: ``LAMB`` without the trust ratio, whose weight decay is added to the gradient, as in torch.
 
     Example:
         >>> p = Tensor([1.0, 2.0, -3.0])
@@ -518,7 +569,10 @@ def Adam(  # noqa: N802  # named as the optimiser that it makes
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014, arXiv:1412.6980.
     """
-    made = LAMB(params, lr, b1, b2, eps, 0.0, adam=True, device=device, fused=fused)
+    made = LAMB(
+        params, lr, b1, b2, eps, weight_decay, adam=True, device=device, fused=fused, betas=betas, amsgrad=amsgrad,
+        decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
+    )  # fmt: skip
     made.name = "Adam"
     return made
 
@@ -533,6 +587,10 @@ def AdamW(  # noqa: N802  # named as the optimiser that it makes
     weight_decay: float = 0.01,
     device: str | tuple[str, ...] | None = None,
     fused: bool | None = None,
+    *,
+    betas: tuple[float, float] | None = None,
+    amsgrad: bool = False,
+    maximize: bool = False,
 ) -> LAMB:
     """Return Adam with decoupled weight decay: ``LAMB`` without the trust ratio.
 
@@ -547,7 +605,10 @@ def AdamW(  # noqa: N802  # named as the optimiser that it makes
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017, arXiv:1711.05101.
     """
-    made = LAMB(params, lr, b1, b2, eps, weight_decay, adam=True, device=device, fused=fused)
+    made = LAMB(
+        params, lr, b1, b2, eps, weight_decay, adam=True, device=device, fused=fused, betas=betas, amsgrad=amsgrad,
+        maximize=maximize,
+    )  # fmt: skip
     made.name = "AdamW"
     return made
 
