@@ -199,7 +199,7 @@ class TinyJit(Generic[P, R]):
                 return _realized(self.fxn(*args, **kwargs))
         except (AttributeError, TypeError) as error:
             captured = [entry.captured for entry in self._entries.values() if entry.captured is not None]
-            given: dict[Name, Any] = {**dict(enumerate(args)), **kwargs}
+            given: dict[Name, Any] = dict([*enumerate(args), *kwargs.items()])
             tensors = [name for capture in captured for name in capture.expected_names if name in given]
             wrong = next((name for name in tensors if not isinstance(given[name], Tensor)), None)
             if wrong is None:

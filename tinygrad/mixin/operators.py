@@ -393,28 +393,19 @@ class OperatorMixin(PythonOperators, CreationMixin):
         low, high = (min_ if min_ is not None else min), (max_ if max_ is not None else max)
         if low is None and high is None:
             raise RuntimeError("clamp: at least one of min_ and max_ must be given")
-        limited = self
+        limited = self._without_slope(self.ne(self)) if dtypes.is_float(self.dtype) else self
         if low is not None:
+            if high is not None and not isinstance(low, (int, float)):
+                low = self.ufix(low)
+                low = low._without_slope(low.eq(high)) if dtypes.is_float(low.dtype) else low
             limited = limited._limited_by(low, is_lower=True)
         if high is not None:
             limited = limited._limited_by(high, is_lower=False)
-        return limited._selected(self, low, high) if dtypes.is_float(limited.dtype) else limited
+        return limited
 
-    def _selected(self, x: Self, low: Any, high: Any) -> Self:
-        """Return self, which is x limited to [low, high], as a choice among them: a gradient goes to what is chosen."""
-        x, value = x.cast(self.dtype), self.detach()
-        lower, upper = (None if limit is None else x._operands(limit)[1] for limit in (low, high))
-        if upper is not None and not isinstance(high, (int, float)):
-            above = upper < x if lower is None else (upper < x) | (upper < lower)
-            value = (above & self.eq(upper)).where(upper, value)  # not equal: a lower limit of NaN
-        if lower is not None and not isinstance(low, (int, float)):
-            below = x < lower if upper is None else (x < lower) & (lower < upper)
-            value = below.where(lower, value)
-        inside = None if lower is None else x >= lower
-        if upper is not None:
-            inside = (x <= upper) if inside is None else inside & (x <= upper)
-        assert inside is not None
-        return inside.where(x, value)
+    def _without_slope(self, condition: Self) -> Self:
+        """Return self, which has no gradient where the condition holds. It costs nothing: both choices are equal."""
+        return condition.where(self.detach(), self)
 
     def _limited_by(self, limit: Any, is_lower: bool) -> Self:
         """Return ``limit`` where self is beyond it, self elsewhere; NaN if one is NaN."""

@@ -353,16 +353,17 @@ class ReduceMixin(ElementwiseMixin):
         No power is out of the range of the dtype: squares are added up in one that holds them, other powers after the
         division by the largest element, or the smallest one for p < 0, which is a factor of the result.
         """
-        axes, size = self._resolve_axes(axis, "norm"), self.abs()
+        axes = self._resolve_axes(axis, "norm")
         if p == 2:
-            squares = size.cast(self._squares_dtype()).square()
-            exact = squares._reduce(Ops.ADD, axes, True).sqrt()
-            root = exact.cast(size.dtype)
-            slope = root.eq(0).where(0.0, (size.cast(exact.dtype) / exact).cast(size.dtype))
+            x = self.cast(self._squares_dtype())
+            exact = x.square()._reduce(Ops.ADD, axes, True).sqrt()
+            slope = exact.eq(0).where(0.0, x / exact).cast(self.dtype)
+            root = exact.cast(self.dtype).detach()._with_gradient(self, slope)
         else:
+            size = self.abs()
             scale = (size.max(axes, keepdim=True) if p > 0 else size.min(axes, keepdim=True)).detach()
             scale = ((scale > 0) & scale.isfinite()).where(scale, 1.0)
             root = scale * (size / scale).pow(p)._reduce(Ops.ADD, axes, True).pow(1 / p)
             slope = (root.eq(0) | size.eq(0)).where(0.0, (size / root).pow(p - 1))
-        root = root.detach()._with_gradient(size, slope)
+            root = root.detach()._with_gradient(size, slope)
         return root if keepdim else root._drop_axes(axes)

@@ -175,14 +175,14 @@ class ArithmeticNames(ShapeNames):
         if p == "fro":
             p = 2
         own = self._statistics_dtype()
-        size = self.cast(least_upper_dtype(own, dtypes.float32)).abs()
+        wide = self.cast(least_upper_dtype(own, dtypes.float32))
         if p in {math.inf, -math.inf}:
             return self.abs().max(dim, keepdim) if p > 0 else self.abs().min(dim, keepdim)
         if p == 0:
             return self.ne(0).cast(self.dtype).sum(dim, keepdim)
         if p == 1:
-            return size.sum(dim, keepdim).cast(self.abs().sum(dim, keepdim).dtype)
-        return size._power_norm(p, dim, keepdim).cast(own)
+            return wide.abs().sum(dim, keepdim).cast(self.abs().sum(dim, keepdim).dtype)
+        return wide._power_norm(p, dim, keepdim).cast(own)
 
     def aminmax(self, dim: Any = None, keepdim: bool = False) -> tuple[Self, Self]:
         """``t.min(dim, keepdim), t.max(dim, keepdim)``."""
