@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from test.helpers_linear import at, const, end, load, loop, param, program, store
+from test.helpers_linear import at, const, end, load, loop, param, program, store, variable
 from tinygrad.device import CompileError
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.renderer import Estimates, Renderer, kernel_arguments
@@ -102,6 +102,33 @@ def test_invariant_instructions_leave_the_loop_once() -> None:
     assert before.count("insertelement") == before.count("shufflevector") == before.count("fmul") == 1
     assert "insertelement" not in inside
     assert "fmul" not in inside
+
+
+@pytest.mark.parametrize("op", [Ops.CDIV, Ops.CMOD])
+def test_what_a_loop_knows_is_not_used_behind_it(op: Ops) -> None:
+    """Two loops divide by one number: what is asked about it stands in front of both, or once in each."""
+    a, n = param(0, dtypes.int64, 64), variable("n")
+    statements, last = [], None
+    for axis in (0, 1):
+        i = loop(8, axis) if last is None else UOp(Ops.RANGE, dtypes.int64, (const(8), last), (axis, AxisType.LOOP))
+        body = store(at(a, i), UOp(op, dtypes.int64, (load(a, i), n)))
+        last = end(body, i)
+        statements += [body, last]
+    text = LLVMRenderer(AVX512).render(program(*statements))
+    assert text.count("icmp eq i64 %var0") == 2
+    assert text.index("icmp eq i64 %var0, -1") < text.index("phi")
+    LLVMRenderer(AVX512).compiler.compile(text)  # LLVM verifies that values are known where they are used
+
+
+def test_a_divisor_that_is_positive_needs_no_guard() -> None:
+    a, i = param(0, dtypes.int64, 64), loop(8, 0)
+    n = UOp(
+        Ops.PARAM, dtypes.int64, (), ParamArg(-1, dtypes.int64, (), name="n", vmin_vmax=(1, 9), addrspace=AddrSpace.ALU)
+    )
+    body = store(at(a, i), UOp(Ops.CDIV, dtypes.int64, (load(a, i), n)))
+    text = LLVMRenderer(AVX512).render(program(body, end(body, i)))
+    assert "sdiv" in text
+    assert "select" not in text
 
 
 def test_constant_offsets_stay_outside_the_index() -> None:

@@ -126,19 +126,25 @@ def _constant_number(x: Value) -> int:
 
 
 def _divide(b: Builder, u: UOp, x: Value, y: Value) -> Value:
-    """Emit integer division or remainder that never traps: x/0 = 0, x%0 = x, and the smallest number by -1 wraps."""
+    """Emit integer division or remainder that never traps: x/0 = 0, x%0 = x, and the smallest number by -1 wraps.
+
+    What is asked about the divisor alone stands where that is known, in front of the loops that only x changes in.
+    """
     signed, quotient = x.dtype.kind == "int", u.op is Ops.CDIV
     if x.dtype is dtypes.bool:
         return x if quotient else b.zero(x.dtype, x.lanes)
     name = ("s" if signed else "u") + ("div" if quotient else "rem")
-    if _is_constant(y) and _constant_number(y) not in (0, -1):
+    if (_is_constant(y) and _constant_number(y) not in (0, -1)) or u.src[1].vmin > 0:
         return b.emit(f"{name} {x}, {y.name}", x.dtype, x.lanes)
     zero, one = b.zero(x.dtype, x.lanes), b.splat_constant(1, x.dtype, x.lanes)
+    b.at(y)
     by_zero = b.emit(f"icmp eq {y}, {zero.name}", dtypes.bool, x.lanes)
     minus_one = b.splat_constant(-1, x.dtype, x.lanes)
     by_minus_one = b.emit(f"icmp eq {y}, {minus_one.name}", dtypes.bool, x.lanes) if signed else by_zero
     unsafe = b.emit(f"or {by_zero}, {by_minus_one.name}", dtypes.bool, x.lanes) if signed else by_zero
-    safe = b.emit(f"{name} {x}, {b.select(unsafe, one, y).name}", x.dtype, x.lanes)
+    divisor = b.select(unsafe, one, y)
+    b.at(x, y)
+    safe = b.emit(f"{name} {x}, {divisor.name}", x.dtype, x.lanes)
     if not quotient:
         return b.select(by_zero, x, safe)
     if signed:

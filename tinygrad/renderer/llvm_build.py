@@ -128,6 +128,8 @@ class Builder:
         # The chunk in front of every open loop or branch; instructions that do not depend on it go there.
         self._front: list[list[str]] = [[]]
         self._known: dict[str, Value] = {}
+        # The instructions that were emitted in every open loop or branch: they are known until it ends.
+        self._within: list[list[str]] = [[]]
         self._depth = 0
         self._count = 0
         self._dummy_bytes = 0
@@ -168,10 +170,13 @@ class Builder:
     def enter(self) -> None:
         """Begin a loop or branch; the lines that open it come next."""
         self._front.append(self.chunk())
+        self._within.append([])
 
     def leave(self) -> None:
         """End the innermost loop or branch."""
         self._front.pop()
+        for text in self._within.pop():
+            del self._known[text]
 
     def at(self, *operands: Value) -> Builder:
         """Choose the place of the next instructions: the outermost one where all operands are known."""
@@ -185,6 +190,7 @@ class Builder:
             found = self._known[text] = Value(self.name(), dtype, lanes, self._depth)
             place = self._chunks[-1] if self._depth >= self.depth else self._front[self._depth + 1]
             place.append(f"{found.name} = {text}")
+            self._within[min(self._depth, self.depth)].append(text)
         # LLVM's types know no sign, and a bool in memory is a byte: equal instructions may stand for different dtypes.
         return found if found.dtype is dtype else found._replace(dtype=dtype)
 
