@@ -219,6 +219,22 @@ def test_variables_as_divisors() -> None:
     assert simplified(mod(flat, 4)) is q
 
 
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_conditions_that_a_loop_over_a_symbolic_size_implies(step: int, shift: int) -> None:
+    n, m = UOp.variable("n", 1, 9), UOp.variable("m", 1, 9)
+    for size in (n, mul(n, 2), add(n, mul(m, 3)), add(n, 2)):
+        end = div(add(size, step - 1), step)
+        r = rng(end, 0)
+        condition = lt(add(mul(r, step), shift), size)
+        result = simplified(condition)
+        assert shift > 0 or result is const(True), render(result)
+        for values in assignments([n, m]):
+            for i in range(evaluate(end, values)):
+                now = {**values, r: i}
+                assert evaluate(result, now) == evaluate(condition, now)
+
+
 def test_one_iteration_range_and_fixed_variable() -> None:
     assert text(add(mul(rng(1, 0), 5), a)) == "a"
     assert text(add(UOp.variable("k", 3, 3), a)) == "(a+3)"

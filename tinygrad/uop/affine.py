@@ -165,6 +165,27 @@ def largest(u: UOp) -> UOp:
     return u if u.op is Ops.PARAM or u.op is Ops.AFTER else const(u.vmax)
 
 
+def without_symbolic_loops(terms: Terms) -> tuple[Terms, int] | None:
+    """Return a sum that ``terms`` never exceed, with loops over symbolic sizes at their last index; None without such.
+
+    A size may be rounded: ``c * (x // n)`` is at most ``c / n * x``, so ``2*r < v`` follows from ``r < (v + 1) // 2``.
+    """
+    loops = [t for t, c in terms.items() if c > 0 and t.op is Ops.RANGE and t.src[0].op is not Ops.CONST]
+    if not loops:
+        return None
+    bound = {t: c for t, c in terms.items() if t not in loops}
+    constant = 0
+    for loop in loops:
+        sizes, extra = linear(loop.src[0], terms[loop])
+        constant += extra - terms[loop]
+        for size, c in sizes.items():
+            n = size.src[1].arg if size.op is Ops.FLOORDIV and size.src[1].op is Ops.CONST else 0
+            more, extra = linear(size.src[0], c // n) if n > 0 and c > 0 and c % n == 0 else ({size: c}, 0)
+            add_into(bound, more)
+            constant += extra
+    return bound, constant
+
+
 def surely_below(terms: Terms, constant: int, limit: UOp) -> bool:
     """Whether ``0 <= sum < limit`` follows from the bounds, also where ``limit`` is symbolic."""
     low, high = interval(terms, constant)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
-from tinygrad.uop.affine import Terms, add_into, build, const, interval, linear, order
+from tinygrad.uop.affine import Terms, add_into, build, const, interval, linear, order, without_symbolic_loops
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -51,6 +51,9 @@ def less_than(terms: Terms, limit: int) -> UOp:
             return truth(True)
         if low >= limit:
             return truth(False)
+        bound = without_symbolic_loops(terms)
+        if bound is not None and interval(*bound)[1] < limit:
+            return truth(True)
         g = math.gcd(*terms.values())
         if g > 1:  # g*x < k  is  x < ceil(k / g)
             terms, limit = {t: c // g for t, c in terms.items()}, -(-limit // g)
