@@ -27,6 +27,7 @@ from tinygrad.mixin.gather import (
     stores_are_dear,
     zeros,
 )
+from tinygrad.mixin.hooks import ssimplify
 from tinygrad.mixin.mask import MaskMixin
 from tinygrad.mixin.padding import pad_constant
 from tinygrad.mixin.selection import Range, Selection, is_symbolic, scalar_masks_as_rows, select
@@ -236,13 +237,19 @@ class IndexMixin(MaskMixin):
         flipped = tuple(i for i, r in enumerate(ranges) if r.step < 0)
         x = self.flip(flipped) if flipped else self
         bounds: list[tuple[Any, Any]] = []
-        pads: list[tuple[int, int]] = []
+        pads: list[tuple[Any, Any]] = []
         phases: list[int] = []
         for r, size in zip(ranges, self.shape, strict=True):
             start, step = (size - 1 - r.start, -r.step) if r.step < 0 else (r.start, r.step)
             if r.is_empty or step == 1:
                 bounds.append((0, 0) if r.is_empty else (start, start + r.count))
                 pads.append((0, 0))
+                phases.append(0)
+                continue
+            if r.span is not None:
+                # Which end of a symbolic dim is nearer is not known: whole steps from the start, the last one padded.
+                bounds.append((start, start + r.span))
+                pads.append((0, ssimplify(r.count * step - r.span)))
                 phases.append(0)
                 continue
             # A box of whole steps that holds all picks; it may begin before the first one, so that it lies inside.

@@ -18,11 +18,15 @@ from tinygrad.mixin.hooks import known_size, ssimplify
 
 @dataclass(frozen=True)
 class Range:
-    """Positions start, start + step, ... of one dim: ``count`` of them. Sizes may be symbolic when step is 1."""
+    """Positions start, start + step, ... of one dim: ``count`` of them.
+
+    Start and count may be symbolic. If one is, and the step is not 1, ``span`` is the distance from start to stop.
+    """
 
     start: Any
     count: Any
     step: int = 1
+    span: Any = None
 
     @property
     def is_empty(self) -> bool:
@@ -235,19 +239,56 @@ def _slice_range(x: Any, dim: int, item: slice) -> Range:
         start, stop, step = item.indices(size)
         count = len(range(start, stop, step))
         return Range(start if count else 0, count, step)
-    if item.step not in (None, 1):
+    return _symbolic_range(x, dim, item)
+
+
+def _symbolic_range(x: Any, dim: int, item: slice) -> Range:
+    """Return the range of a slice whose bounds or dim are symbolic: ceil(length / step) positions.
+
+    Its bounds are not clamped, unlike those of a plain size: which one is smaller may differ from call to call.
+    """
+    size = x.shape[dim]
+    step = _symbolic_step(x, item)
+    first, end = (0, size) if step > 0 else (size - 1, -1)
+    start = first if item.start is None else _slice_bound(x, item.start, size)
+    stop = end if item.stop is None else _slice_bound(x, item.stop, size)
+    length = ssimplify(stop - start if step > 0 else start - stop)
+    if step == 1:
+        return Range(start, length)
+    return Range(ssimplify(start), ssimplify((length + abs(step) - 1) // abs(step)), step, length)
+
+
+def _symbolic_step(x: Any, item: slice) -> int:
+    if item.step is None:
+        return 1
+    if hasattr(item.step, "_uop") or not hasattr(item.step, "__index__"):
         raise TypeError(
             error_text(
                 "getitem",
-                f"slice with step {shown(item.step)} of a symbolic dim or with symbolic bounds",
+                f"slice with step {shown(item.step)}",
                 {"tensor": x},
-                rule="only step 1 is possible with symbolic sizes",
+                rule="a step is an int: the number of positions would not be known otherwise",
             )
         )
-    start = 0 if item.start is None else item.start
-    stop = size if item.stop is None else item.stop
-    start, stop = (b + size if isinstance(b, int) and b < 0 else b for b in (start, stop))
-    return Range(start, ssimplify(stop - start))
+    step = operator.index(item.step)
+    if step == 0:
+        raise ValueError(error_text("getitem", "slice step is 0", {"tensor": x}, rule="a step is an int other than 0"))
+    return step
+
+
+def _slice_bound(x: Any, bound: Any, size: Any) -> Any:
+    """Return a bound of a slice, negative ints counted from the end."""
+    from tinygrad.dtype import dtypes
+
+    if is_symbolic(bound) and dtypes.is_int(bound.dtype):
+        return bound
+    if hasattr(bound, "_uop") or not hasattr(bound, "__index__"):
+        raise TypeError(
+            error_text("getitem", f"slice bound {shown(bound)}", {"tensor": x}, "slice bounds are ints",
+                       "read a tensor with .item(), or use a bound Variable")
+        )  # fmt: skip
+    place = operator.index(bound)
+    return place + size if place < 0 else place
 
 
 def _bad_item(item: Any, size: Any) -> str:

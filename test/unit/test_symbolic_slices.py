@@ -1,0 +1,173 @@
+"""Slices with any step of dims whose size is a bound Variable, or that a bound Variable bounds: as in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinygrad import Context, Tensor, TinyJit, UOp, Variable
+from tinygrad.errors import ShapeError
+
+ROWS, COLUMNS = 10, 6
+A = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+V, WIDE = Variable("v", 1, ROWS), Variable("wide", 1, 2 * ROWS)
+VALUES = (1, 2, 3, 5, 9, ROWS)
+
+# The same text of tensors and arrays: v is a bound Variable or the int.
+SLICES: dict[str, Callable[[Any, Any], Any]] = {
+    "x[:v:2]": lambda x, v: x[:v:2],
+    "x[v-1::2]": lambda x, v: x[v - 1 :: 2],
+    "x[v-1::-1]": lambda x, v: x[v - 1 :: -1],
+    "x[v-1::-2]": lambda x, v: x[v - 1 :: -2],
+    "x[:v-1:-1]": lambda x, v: x[: v - 1 : -1],
+    "x[:v][::1]": lambda x, v: x[:v][::1],
+    "x[:v][::2]": lambda x, v: x[:v][::2],
+    "x[:v][1::2]": lambda x, v: x[:v][1::2],
+    "x[:v][:-1:3]": lambda x, v: x[:v][:-1:3],
+    "x[:v][::-1]": lambda x, v: x[:v][::-1],
+    "x[:v][::-2]": lambda x, v: x[:v][::-2],
+    "x[:v][::-3]": lambda x, v: x[:v][::-3],
+    "x[:v][-1::-2]": lambda x, v: x[:v][-1::-2],
+    "x[:v][::2][::2]": lambda x, v: x[:v][::2][::2],
+    "x[:v][::-2][::3]": lambda x, v: x[:v][::-2][::3],
+    "x[::2][:(v+1)//2]": lambda x, v: x[::2][: (v + 1) // 2],
+    "x[:v:4, ::-2]": lambda x, v: x[:v:4, ::-2],
+    "x[:v:2, None, 1]": lambda x, v: x[:v:2, None, 1],
+    "x[v-1::-2, v//2]": lambda x, v: x[v - 1 :: -2, v // 2],
+    "x.T[::2, :v:2]": lambda x, v: x.T[::2, :v:2],
+    "x[:v:2].T": lambda x, v: x[:v:2].T,
+}
+Program = Callable[[Tensor, UOp], Tensor]
+PROGRAMS: dict[str, tuple[Program, Callable[[Any, int], Any]]] = {
+    "computed with": (lambda x, v: x[:v][::2] * 2 + 1, lambda a, k: a[:k][::2] * 2 + 1),
+    "added": (lambda x, v: x[:v][::2] + x[:v][::-2], lambda a, k: a[:k][::2] + a[:k][::-2]),
+    "broadcast": (lambda x, v: x[:v][::-2] * x[:v:2, :1] + x[0], lambda a, k: a[:k][::-2] * a[:k:2, :1] + a[0]),
+    "beside a range": (lambda x, v: x[:v:2, 0] + Tensor.arange((v + 1) // 2), lambda a, k: (
+        a[:k:2, 0] + np.arange((k + 1) // 2))),
+    "both halves": (lambda x, v: x[:v:2].sum(0) + x[:v][1::2].sum(0), lambda a, k: a[:k].sum(0)),
+    "mean": (lambda x, v: x[:v:2].mean(0), lambda a, k: a[:k:2].mean(0)),
+    "largest": (lambda x, v: x[:v][::-3].max(0), lambda a, k: a[:k][::-3].max(0)),
+    "softmax": (lambda x, v: x[v - 1 :: -3].softmax(0), lambda a, k: (
+        np.exp(a[k - 1 :: -3]) / np.exp(a[k - 1 :: -3]).sum(0))),
+    "outer matmul": (lambda x, v: x[:v:2] @ x[:v][::-2].T, lambda a, k: a[:k:2] @ a[:k][::-2].T),
+    "inner matmul": (lambda x, v: x[:v:2].T @ x[:v][::-2], lambda a, k: a[:k:2].T @ a[:k][::-2]),
+    "padded": (lambda x, v: x[v - 1 :: -3].pad((1, 1, 2, 1)), lambda a, k: (
+        np.pad(a[k - 1 :: -3], ((2, 1), (1, 1))))),
+    "joined": (lambda x, v: x[:v:3].cat(x[:v][::-2]), lambda a, k: np.concatenate([a[:k:3], a[:k][::-2]])),
+    "split": (lambda x, v: x[:v:2].reshape(-1, 2, 3).sum(2), lambda a, k: a[:k:2].reshape(-1, 2, 3).sum(2)),
+    "merged": (lambda x, v: x[:v:2].flatten()[::-4] + 1, lambda a, k: a[:k:2].ravel()[::-4] + 1),
+    "expanded": (lambda x, v: x[:v:2, :1].expand((v + 1) // 2, 3) + 1, lambda a, k: np.repeat(a[:k:2, :1], 3, 1) + 1),
+    "flipped": (lambda x, v: x[:v].flip(0)[::2] * 1.5, lambda a, k: a[:k][::-1][::2] * 1.5),
+    "running sum": (lambda x, v: x[:v][::-2].cumsum(0), lambda a, k: a[:k][::-2].cumsum(0)),
+    "sorted": (lambda x, v: x[:v][::-2].sort(0)[0], lambda a, k: np.sort(a[:k][::-2], 0)),
+}  # fmt: skip
+
+
+def read(t: Tensor) -> np.ndarray[Any, Any]:
+    shape = tuple(s if isinstance(s, int) else s.bound_value() for s in t.shape)
+    return t.pad_to(t.max_shape).numpy()[tuple(slice(0, s) for s in shape)]
+
+
+@pytest.mark.parametrize("device", ["CPU", "PYTHON"])
+@pytest.mark.parametrize("name", SLICES)
+def test_values_and_gradients(name: str, device: str) -> None:
+    cut = SLICES[name]
+    for k in VALUES:
+        x, wanted = Tensor(A, device=device), cut(A, k)
+        part = cut(x, V.bind(k))
+        np.testing.assert_array_equal(read(part), wanted, err_msg=f"{name} at {k}")
+        part.square().sum().backward()
+        slope = np.zeros(A.size, np.float32)
+        slope[cut(np.arange(A.size).reshape(A.shape), k).ravel()] = 2 * wanted.ravel()
+        assert x.grad is not None
+        np.testing.assert_allclose(x.grad.numpy(), slope.reshape(A.shape), rtol=1e-6, err_msg=f"{name} at {k}")
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["plain", "jit"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str, jit: bool) -> None:
+    program, reference = PROGRAMS[name]
+    x, runs = Tensor(A).realize(), []
+
+    def step(v: UOp) -> Tensor:
+        runs.append(1)
+        return program(x, v).realize()
+
+    run = TinyJit(step) if jit else step
+    for k in (*VALUES, 1, 4):
+        np.testing.assert_allclose(read(run(V.bind(k))), reference(A, k), rtol=1e-5, atol=1e-5, err_msg=f"at {k}")
+    assert len(runs) == (2 if jit else len(VALUES) + 2)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, -1, -2, -3])
+def test_writes(step: int) -> None:
+    table, wanted = Tensor.zeros(ROWS, 3).contiguous().realize(), np.zeros((ROWS, 3), np.float32)
+    for k in VALUES:
+        v, part = V.bind(k), slice(None, None, step)
+        table[:v][part] = k + 2.0
+        wanted[:k][part] = k + 2
+        np.testing.assert_array_equal(table.numpy(), wanted)
+        at: Any = slice(None, v, step) if step > 0 else slice(v - 1, None, step)
+        where = slice(None, k, step) if step > 0 else slice(k - 1, None, step)
+        table[at] = table[at] * 2
+        table[at] += 1
+        wanted[where] = wanted[where] * 2 + 1
+        np.testing.assert_array_equal(table.numpy(), wanted)
+        count = (v + abs(step) - 1) // abs(step)
+        table[at] = Tensor.arange(count).reshape(-1, 1).expand(-1, 3).float()
+        wanted[where] = np.arange(len(wanted[where]))[:, None]
+        np.testing.assert_array_equal(table.numpy(), wanted)
+
+
+def test_no_rows() -> None:
+    none = Tensor(A)[: Variable("n", 0, ROWS).bind(0)]
+    for part in (none[::2], none[::-1], none[::-3]):
+        assert part.sum(0).tolist() == [0.0] * COLUMNS
+
+
+def test_a_slice_from_the_start_needs_no_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    x = Tensor(A).realize()
+    with Context(DEBUG=4, CACHELEVEL=0):
+        (x[: V.bind(7) : 2] * 3.25).realize()
+        (x[: V.bind(7)][::-3] * 3.25).realize()
+    source = capsys.readouterr().out
+    assert source.count("fmul") == 2
+    assert "select" not in source
+
+
+@pytest.mark.parametrize(
+    ("cut", "bad", "text"),
+    [
+        (lambda x, v: x[:v:2], 11, "0 to 11 of 10 for wide=11"),
+        (lambda x, v: x[v - 1 :: -2], 11, "-1 to 10 of 10 for wide=11"),
+        (lambda x, v: x[2:v:2], 1, "2 to 1 of 10 for wide=1"),
+    ],
+)
+def test_bounds_are_checked_when_built_and_in_replays(cut: Callable[[Any, Any], Any], bad: int, text: str) -> None:
+    x = Tensor(np.arange(10, dtype=np.float32)).realize()
+    with pytest.raises(ShapeError, match=r"shrink: bounds .* are outside the shape"):
+        cut(x, WIDE.bind(bad))
+    f = TinyJit(lambda v: cut(x, v).sum().realize())
+    for k in (3, 5, 7, 10):
+        assert f(WIDE.bind(k)).item() == cut(np.arange(10), k).sum()
+    with pytest.raises(IndexError, match=f"TinyJit: a slice of .* is {text}"):
+        f(WIDE.bind(bad))
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "text"),
+    [
+        (lambda x, v: x[:v:0], ValueError, "slice step is 0"),
+        (lambda x, v: x[:v][::0], ValueError, "slice step is 0"),
+        (lambda x, v: x[:v:1.5], TypeError, "slice with step 1.5"),
+        (lambda x, v: x[:v:v], TypeError, "slice with step v=3"),
+        (lambda x, v: x[::v], TypeError, "slice with step v=3"),
+        (lambda x, v: x[: v.maximum(1.5) : 2], TypeError, "slice"),
+    ],
+)
+def test_errors(program: Callable[[Any, Any], Any], kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        program(Tensor(A), V.bind(3))
