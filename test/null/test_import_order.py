@@ -14,7 +14,7 @@ ORDER = [
     (
         "helpers",
         "forking signals text progress errors keywords boundary target settings system fetching fingerprint diskcache "
-        "profiling integers helpers",
+        "profiling integers recent helpers",
     ),
     ("dtype", "constants scalars rounding dtype_lattice dtype"),
     ("device", "allocator buffer executable device"),

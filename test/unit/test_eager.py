@@ -10,6 +10,7 @@ import pytest
 
 from tinygrad import Context, GlobalCounters, Tensor, TinyJit, Variable, dtypes, middleware
 from tinygrad.engine import eager
+from tinygrad.recent import Recent
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import PatternMatcher, UOp, UPat
 
@@ -34,7 +35,7 @@ def hits(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Hits]:
     """Count hits, of a table that is empty at first."""
     counted = _Hits()
     monkeypatch.setattr(eager, "run_known", counted)
-    monkeypatch.setattr(eager, "_known", {})
+    monkeypatch.setattr(eager, "_known", Recent(1024))
     return counted
 
 
@@ -239,7 +240,7 @@ def test_counters_are_those_of_a_first_run(hits: _Hits) -> None:
 
 
 def test_many_graphs_are_forgotten(hits: _Hits, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(eager, "_known", Recent(3))
     x = Tensor([1.0, 2.0]).realize()
     for n in range(8):
         assert (x.reshape(2, *[1] * n) + 1).flatten().tolist() == [2.0, 3.0]

@@ -12,13 +12,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tinygrad.codegen.kernel_record import record_kernel
 from tinygrad.codegen.program_cache import kept_program, load_program, load_programs, save_program
 from tinygrad.dtype import dtypes
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import BEAM, EMULATED_DTYPES, NOOPT, TRANSCENDENTAL
+from tinygrad.recent import Recent
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ProgramInfo, UOp
 
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from tinygrad.codegen.pipeline import full_rewrite_to_sink, linearize, lower_to_list
     from tinygrad.renderer import Renderer
 
-to_program_cache: dict[tuple[Any, ...], UOp] = {}
-# Some 40 KiB each. A program whose constants change with every step compiles new kernels for ever.
-_MOST_PROGRAMS: Final = 10_000
+# A kernel takes some 25 KiB: its graph and source, half of it; its binary, and that in executable pages.
+to_program_cache: Recent[tuple[Any, ...], UOp] = Recent(most=3072)
 _lock = threading.Lock()
 renew_in_child(sys.modules[__name__], "_lock")
 
@@ -116,8 +116,6 @@ def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
             program = kept_program(ast, program)
         record_kernel(ast, program, renderer)
         with _lock:
-            if len(to_program_cache) >= _MOST_PROGRAMS:
-                to_program_cache.clear()
             return to_program_cache.setdefault(key, program)
 
     return finish

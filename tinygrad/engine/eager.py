@@ -24,11 +24,11 @@ from tinygrad.engine.realize import code_switches, launches_of
 from tinygrad.engine.report import wants_report
 from tinygrad.helpers import SCACHE, GlobalCounters
 from tinygrad.middleware import cache_token
+from tinygrad.recent import Recent
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, buffers
 
 _MOST_NODES: Final = 256  # of a larger graph reading the nodes takes long too
-_MOST_KNOWN: Final = 4096
 
 # Values of storage on one device. The rest of the ops writes, binds, calls, copies or spreads.
 _PLAIN: Final = (
@@ -86,7 +86,7 @@ class _Known:
     steps: tuple[tuple[Ops, DType, Any, Any], ...]
 
 
-_known: dict[tuple[Any, ...], _Known] = {}
+_known: Recent[tuple[Any, ...], _Known] = Recent(most=1024)
 
 
 def form_of(root: UOp) -> Form | None:
@@ -155,8 +155,6 @@ def remember(form: Form, linear: UOp, shown: UOp | None) -> None:
     """
     known = None if shown is None else _known_from(form, linear, shown)
     if known is not None:
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
         _known[form.key] = known
 
 

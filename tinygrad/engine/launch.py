@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from tinygrad.device import Buffer, Device
 from tinygrad.profiling import ProfileProgramEvent, cpu_events
+from tinygrad.recent import Recent
 from tinygrad.renderer import Estimates
 from tinygrad.settings import PROFILE
 from tinygrad.uop.finished import elf_of, signature_of
@@ -36,8 +37,7 @@ class Launch(Protocol):
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
-_runtimes: dict[tuple[str, UOp], Any] = {}
-_MOST_RUNTIMES: Final = 10_000  # launches hold those that they run
+_runtimes: Recent[tuple[str, UOp], Any] = Recent(most=3072)  # launches hold those that they run
 
 
 def get_runtime(device: str, program: UOp, cache: bool = True) -> Any:
@@ -61,8 +61,6 @@ def get_runtime(device: str, program: UOp, cache: bool = True) -> Any:
         cpu_events.append(ProfileProgramEvent(device, elf.name, elf.lib, elf.profile_key))
     if not cache:
         return loaded
-    if len(_runtimes) >= _MOST_RUNTIMES:
-        _runtimes.clear()
     return _runtimes.setdefault(key, loaded)
 
 

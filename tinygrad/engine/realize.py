@@ -23,6 +23,7 @@ from tinygrad.engine.report import run_reported, wants_report
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters, disable_gc, diskcache_puts_together, getenv
 from tinygrad.middleware import cache_token
+from tinygrad.recent import Recent
 from tinygrad.renderer import Estimates
 from tinygrad.settings import BEAM, CAPTURING, DEBUG, PARALLEL, Context, in_current_context
 from tinygrad.uop import Ops
@@ -41,10 +42,10 @@ _CODE_SWITCHES: Final = tuple(
         "DISABLE_FAST_IDIV", "EMULATED_DTYPES", "NUM_CPU_THREADS", "IMAGE", "FLOAT16", "USE_ATOMICS", "CHECK_BOUNDS",
     )
 )  # fmt: skip
-_MOST_LAUNCHES: Final = 10_000
+_MOST_LAUNCHES: Final = 3072
 _MOST_TABLES: Final = 64  # each inserted middleware has one of its own
 
-LaunchTable = dict[tuple[UOp, str], Launch]
+LaunchTable = Recent[tuple[UOp, str], Launch]
 _tables: dict[Any, LaunchTable] = {}
 
 
@@ -60,9 +61,7 @@ def _table() -> LaunchTable:
     if table is None:
         for old in list(_tables)[: len(_tables) + 1 - _MOST_TABLES]:
             _tables.pop(old, None)
-        table = _tables.setdefault(key, {})
-    elif len(table) >= _MOST_LAUNCHES:
-        table = _tables[key] = {}  # another thread may be using the old one
+        table = _tables.setdefault(key, Recent(_MOST_LAUNCHES))
     return table
 
 
@@ -109,9 +108,10 @@ def launches_of(linear: UOp) -> list[Launch]:
     if len(ready) == len(found):
         return ready
     missing = list(dict.fromkeys(key for key, launch in zip(keys, found, strict=True) if launch is None))
-    for key, launch in zip(missing, _make_all(missing), strict=True):
-        table[key] = launch
-    return [table[key] for key in keys]
+    made = dict(zip(missing, _make_all(missing), strict=True))
+    table.update(made)
+    # Not from the table, which may be too small for a graph of very many kernels.
+    return [made[key] if launch is None else launch for key, launch in zip(keys, found, strict=True)]
 
 
 def _fetched(keys: Sequence[tuple[UOp, str]]) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tinygrad.dtype import dtypes
 from tinygrad.forking import renew_in_child
+from tinygrad.recent import Recent
 from tinygrad.schedule.normalize import Normalized, normalize
 from tinygrad.schedule.plan import Plan, joined_from, load_plan, save_plan
 from tinygrad.settings import DEBUG
@@ -25,10 +26,9 @@ from tinygrad.uop.ops import UOp, buffers
 from tinygrad.uop.sharding import part_of, storages_of
 from tinygrad.uop.storage import unique_slots
 
-schedule_cache: dict[Any, Plan] = {}
+schedule_cache: Recent[Any, Plan] = Recent(most=1024)  # some 15 KiB each, for a graph of three kernels
 _cache_lock = threading.Lock()
 renew_in_child(sys.modules[__name__], "_cache_lock")
-CACHE_SIZE = 4096
 
 
 def lookup_plan(given: Normalized) -> Plan:
@@ -50,8 +50,6 @@ def lookup_plan(given: Normalized) -> Plan:
             plan = make_plan(sink, given.spread)
             save_plan(sink, switches, plan)
         with _cache_lock:
-            if len(schedule_cache) >= CACHE_SIZE:
-                schedule_cache.clear()
             schedule_cache[key] = plan
     return plan
 
