@@ -102,8 +102,9 @@ def reduce_gradient(ctx: UOp, ret: UOp, op: Ops) -> Gradients:
         return (ctx._broadcast_to(x.shape),)
     if op is Ops.MAX:
         # Ties share equally, and so do NaNs, one of which is the maximum if there are any. They are counted in float32:
-        # half precision would lose the count.
-        ties = x.eq(ret) | x.ne(x)
+        # half precision would lose the count. The maximum is one of the values as they are computed here: what was
+        # computed of ``ret`` before may differ from all by a rounding.
+        ties = x.eq(x.detach()._rop(Ops.MAX, ret.arg[1])) | x.ne(x)
         wide = least_upper_dtype(ctx.dtype, dtypes.float32)
         share = ctx.cast(wide) / ties.cast(wide)._rop(Ops.ADD, ret.arg[1])
         return (ties.where(share.cast(x.dtype), 0),)
