@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from tinygrad.dtype import dtypes
 from tinygrad.in_place import InPlaceNames
+from tinygrad.repointing import new_storage
 from tinygrad.settings import TRAINING, Context
 
 if TYPE_CHECKING:
@@ -78,6 +80,8 @@ class TrainingFlags(InPlaceNames):
     def requires_grad(self) -> bool:
         """Whether optimizers update this tensor, for older programs; with False, ``backward`` does not fill ``grad``.
 
+        Setting it to True gives a float constant storage on the default device, without which it has no gradient.
+
         Example:
             >>> Tensor([1.0], requires_grad=False).requires_grad
             False
@@ -89,6 +93,9 @@ class TrainingFlags(InPlaceNames):
         self.is_param = bool(value)
         if bool(value) is not self._wants_grad:
             self._wants_grad = bool(value)
+        if value and self.uop.is_virtual and dtypes.is_float(self.uop.dtype):
+            # A parameter needs storage of its own: all constants of one value are one node.
+            self.uop = new_storage(self.uop)
 
     def is_param_(self, is_param: bool = True) -> Self:
         """Set whether optimizers update this tensor; returns self.

@@ -184,6 +184,16 @@ def test_softplus_far_out() -> None:
     assert listed(Tensor([-300.0, 300.0, INF, -INF]).softplus()) == [0, 300, INF, 0]
 
 
+@pytest.mark.parametrize("beta", [1.0, 3.0, 0.01, -2.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "half", "bfloat16"])
+def test_softplus_where_its_argument_overflows(beta: float, dtype: str) -> None:
+    largest = {"float32": 3e38, "float64": 1e308, "half": 65504.0, "bfloat16": 3e38}[dtype]
+    x = Tensor([largest, -largest, 0.0], dtype=dtype)
+    expected = [x[0].item(), 0.0] if beta > 0 else [0.0, x[1].item()]
+    assert listed(x.softplus(beta)[:2]) == expected
+    assert x.softplus(beta)[2].item() == pytest.approx(math.log(2) / beta, rel=1e-2)
+
+
 def test_logsumexp_of_infinities() -> None:
     assert Tensor([-INF, -INF]).logsumexp().item() == -INF
     assert Tensor([INF, 1.0]).logsumexp().item() == INF
@@ -205,6 +215,29 @@ def test_logaddexp_of_infinities() -> None:
 def test_gradients_at_saturation(name: str, slope: float) -> None:
     far = gradient_of(lambda x: getattr(x, name)(), [100.0, 300.0, INF, -300.0, -INF])
     np.testing.assert_allclose(far, [slope, slope, slope, 0, 0], rtol=1e-6)
+
+
+SLOPES_THAT_VANISH = {
+    "elu": (lambda x: x.elu(2.0), lambda x: torch.nn.functional.elu(x, 2.0)),
+    "celu": (lambda x: x.celu(0.5), lambda x: torch.nn.functional.celu(x, 0.5)),
+    "celu, wide": (lambda x: x.celu(2.0), lambda x: torch.nn.functional.celu(x, 2.0)),
+    "selu": (lambda x: x.selu(1.6732632423543772, 1.0507009873554805), torch.nn.functional.selu),
+    "expm1": (lambda x: x.expm1(), lambda x: x.exp()),  # its own slope is that of exp
+    "softplus": (lambda x: x.softplus(3.0), lambda x: torch.nn.functional.softplus(x, 3.0)),
+    "exp": (lambda x: x.exp(), torch.exp),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES_THAT_VANISH)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradients_keep_their_digits_where_they_vanish(name: str, dtype: str) -> None:
+    # To the right of 0 and far to the left of it: nothing may be left over from 1 - 1.
+    ours, theirs = SLOPES_THAT_VANISH[name]
+    values = [-0.1, -1.0, -6.0, -20.0, -27.5, 0.5]
+    x, y = Tensor(values, dtype=dtype), torch.tensor(values, dtype=getattr(torch, dtype), requires_grad=True)
+    theirs(y).sum().backward()
+    found = ours(x).sum().gradient(x)[0].numpy()
+    np.testing.assert_allclose(found, y.grad.numpy(), rtol=1e-5 if dtype == "float32" else 1e-13)
 
 
 @pytest.mark.parametrize("name", ["relu6", "hardswish", "hardtanh", "hardsigmoid", "relu", "leaky_relu"])

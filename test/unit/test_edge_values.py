@@ -154,3 +154,18 @@ def test_alignments_of_no_steps(zero_infinity: bool, steps: tuple[int, ...], lab
 def test_range_with_a_step_of_zero(error: type[Exception], bounds: tuple[float, float, float]) -> None:
     with pytest.raises(error, match="arange: step is 0"):
         Tensor.arange(*bounds)
+
+
+OF_ONE_NUMBER = {
+    "argmax": 0, "argmin": 0, "max": 3.0, "min": 3.0, "sum": 3.0, "prod": 3.0, "mean": 3.0, "var": NAN, "std": NAN,
+    "any": True, "all": True, "logsumexp": 3.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("name", OF_ONE_NUMBER)
+def test_reductions_of_a_number_are_numbers(name: str, keepdim: bool, axis: int | None) -> None:
+    found = getattr(Tensor(3.0).clone(), name)(axis, keepdim=keepdim)
+    assert found.shape == ()
+    np.testing.assert_allclose(found.numpy(), OF_ONE_NUMBER[name], rtol=1e-6)

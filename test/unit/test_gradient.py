@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -103,6 +104,37 @@ def test_errors() -> None:
         Tensor([1, 2]).sum().backward()
     with pytest.raises(RuntimeError, match="only float Tensors have gradient"):
         x.sum().gradient(Tensor([1, 2]))
+
+
+MAKE_A_PARAMETER = {
+    "Tensor(2.0)": lambda: Tensor(2.0, requires_grad=True),
+    "with a dtype": lambda: Tensor(2.0, dtype="half", requires_grad=True),
+    "numpy scalar": lambda: Tensor(np.float32(2.0), requires_grad=True),
+    "numpy array of no dims": lambda: Tensor(np.array(2.0), requires_grad=True),
+    "requires_grad_()": lambda: Tensor(2.0).requires_grad_(),
+    "arange": lambda: Tensor.arange(2.0, requires_grad=True),
+    "eye": lambda: Tensor.eye(2, requires_grad=True),
+    "full": lambda: Tensor.full((2,), 2.0, buffer=False, requires_grad=True),
+}
+
+
+@pytest.mark.parametrize("make", MAKE_A_PARAMETER.values(), ids=MAKE_A_PARAMETER)
+def test_constants_that_require_gradients_have_storage(make: Callable[[], Tensor]) -> None:
+    x = make()
+    same = Tensor(2.0) + 0 * x.detach()  # the same value, which is not x
+    (x * 2.0 * same).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.full(x.shape, 4.0))
+    assert (x / 2.0).sum().gradient(x)[0].numpy().flatten()[0] == 0.5
+    assert x.device == Tensor([1.0]).device
+
+
+def test_a_constant_is_no_target() -> None:
+    # All constants of one value are one node: the derivative of 2 * 2 by the first factor is not known.
+    for x in (Tensor(2.0, dtype="float32"), Tensor(np.float32(2.0)), Tensor(np.array(2.0, np.float32))):
+        with pytest.raises(RuntimeError, match=r"constant(.|\n)*clone"):
+            (x * 2.0).gradient(x)
+        stored = x.clone()
+        assert (stored * 2.0).gradient(stored)[0].item() == 2.0
 
 
 def test_detach_cuts() -> None:

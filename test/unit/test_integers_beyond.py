@@ -65,6 +65,30 @@ def _assigned(tensor: Tensor, index: Any, number: int) -> Tensor:
     return tensor
 
 
+@each_dtype
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "and_", "or_", "xor"])
+def test_what_a_dtype_holds_keeps_it(dtype: DType, name: str) -> None:
+    # Also where the negative of the number is beyond the range.
+    apply, values = getattr(operator, name), values_of(dtype)
+    tensor, array = Tensor(values, dtype=dtype), np.array(values, dtype.fmt)
+    for number in values:
+        for found, expected in (
+            (apply(tensor, number), apply(array, array.dtype.type(number))),
+            (apply(number, tensor), apply(array.dtype.type(number), array)),
+        ):
+            assert found.dtype is dtype, number
+            np.testing.assert_array_equal(found.numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.uint32, dtypes.int8], ids=str)
+def test_sums_and_differences_with_large_numbers_widen_alike(dtype: DType) -> None:
+    tensor = Tensor([0, 5], dtype=dtype)
+    for number in (2**31, 2**32, -(2**31), -(2**31) - 1, 2**40):
+        assert (tensor - number).dtype is (number - tensor).dtype is (tensor + number).dtype
+        if (tensor - number).dtype is dtypes.int64:
+            assert (tensor - number).tolist() == [-number, 5 - number]
+
+
 NEED_THE_VALUE: dict[str, Callable[[Tensor, int], Tensor]] = {
     "//": lambda t, n: t // n,
     "r//": lambda t, n: n // t,

@@ -45,6 +45,29 @@ def test_documented_values(make, arguments: dict, expected: list[float], fused: 
     np.testing.assert_allclose(p.numpy(), expected, rtol=0, atol=2e-6)
 
 
+STEPS_OF_ONE_NUMBER = {
+    "SGD": {"momentum": 0.9, "weight_decay": 0.1, "nesterov": True},
+    "LARS": {}, "Adam": {}, "AdamW": {}, "LAMB": {}, "Muon": {}, "Adagrad": {"weight_decay": 0.1},
+    "Adadelta": {}, "RMSprop": {"weight_decay": 0.1}, "Adamax": {}, "NAdam": {}, "RAdam": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("name", STEPS_OF_ONE_NUMBER)
+def test_a_parameter_of_no_dims(name: str, fused: bool) -> None:
+    if name == "Muon" and fused:
+        pytest.skip("works on matrices")
+    number, row = Tensor(2.0).clone(), Tensor([2.0]).clone()
+    for p in (number, row):
+        optimizer = getattr(nn.optim, name)([p], lr=0.1, fused=fused, **STEPS_OF_ONE_NUMBER[name])
+        for _ in range(3):
+            optimizer.zero_grad()
+            (p * p * 2 + p).sum().backward()
+            optimizer.step()
+    assert number.shape == ()
+    assert number.item() == row.item() != 2.0
+
+
 class Pair:
     """The same parameters and the same gradients here and in torch."""
 

@@ -97,8 +97,9 @@ class ActivationMixin(TrigonometryMixin):
             >>> Tensor([-1.0, 2.0]).elu().numpy()
             array([-0.63212055,  2.        ], dtype=float32)
         """
-        below = (self > 0).where(0.0, self).expm1() * alpha
-        return (self > 0).where(self, below)._with_gradient(self, (self > 0).where(1.0, below + alpha))
+        below = (self > 0).where(0.0, self)
+        value = (self > 0).where(self, below.expm1() * alpha)
+        return value._with_gradient(self, (self > 0).where(1.0, below.exp() * alpha))
 
     @float_function(weak=True)
     def celu(self, alpha: float = 1.0) -> Self:
@@ -110,9 +111,9 @@ class ActivationMixin(TrigonometryMixin):
         """
         if alpha == 0:
             raise ValueError(f"celu: alpha={alpha}; expected another number than 0: x is divided by it")
-        minus_one = ((self > 0).where(0.0, self) / alpha).expm1()
-        value = (self > 0).where(self, minus_one * alpha)
-        return value._with_gradient(self, (self > 0).where(1.0, minus_one + 1))
+        below = (self > 0).where(0.0, self) / alpha
+        value = (self > 0).where(self, below.expm1() * alpha)
+        return value._with_gradient(self, below.exp())
 
     @float_function()
     def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
@@ -243,7 +244,8 @@ class ActivationMixin(TrigonometryMixin):
             array([  0.3132617,   0.6931472, 100.       ], dtype=float32)
         """
         scaled = self * beta
-        value = ((scaled.abs() * -1).exp().log1p() + scaled.maximum(0)) / beta
+        # The linear part is self, not beta x / beta: beta x may overflow.
+        value = (scaled.abs() * -1).exp().log1p() / beta + (scaled > 0).where(self, 0.0)
         value = value._with_gradient(self, scaled.sigmoid())
         return value if threshold == math.inf else (scaled > threshold).where(self, value)
 

@@ -111,8 +111,9 @@ class OperatorMixin(PythonOperators, CreationMixin):
         """
         if alpha != 1:
             return self.sub(self.ufix(x) * alpha, reverse)
-        if isinstance(x, (int, float)) and not reverse:
+        if isinstance(x, (int, float)) and not reverse and not _may_widen(self.dtype, x):
             return self.add(-x)
+        # Of a large int, -x may have another dtype than x: uint32 holds 2**31, not its negative.
         lhs, rhs = self._operands(x, reverse, "sub")
         return lhs + rhs * -1
 
@@ -442,6 +443,11 @@ def _takes(dtype: DType, x: int, op: Ops | str) -> bool:
     if op not in _WRAPPING:
         require_fit(_op_name(op), x, dtype, "cast the tensor to a wider dtype first")
     return True
+
+
+def _may_widen(dtype: DType, x: float) -> bool:
+    """Whether a number is an int whose size decides the dtype of its sum with integers (``_takes``)."""
+    return type(x) is int and not -_SMALL < x < _SMALL and not dtypes.is_float(dtype)
 
 
 def side_of_range(dtype: DType, x: int) -> int:

@@ -156,7 +156,7 @@ class ReduceMixin(ElementwiseMixin):
         """
         axis = axis if dim is None else dim
         self._check_choice(axis, "argmax")
-        if axis is None:
+        if axis is None or not self.ndim:
             flat = self.flatten().argmax(0)
             return flat.reshape((1,) * self.ndim) if keepdim else flat
         axis = self._resolve_dim(axis, op="argmax")

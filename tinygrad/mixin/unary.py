@@ -167,8 +167,7 @@ class UnaryMixin(DivisionMixin):
         """
         from tinygrad.mixin import approx
 
-        value = approx.expm1(self)
-        return value._with_gradient(self, value + 1)
+        return approx.expm1(self)._with_gradient(self, self.exp())
 
     @float_function()
     def log1p(self) -> Self:

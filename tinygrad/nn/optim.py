@@ -128,16 +128,16 @@ class Optimizer:
         self.lr.is_param_(False)
 
     def _new_state(self) -> list[Tensor]:
-        """Return zeros for one state variable: a flat one when fused, else one in the shape of each parameter."""
+        """Return zeros for one state variable: flat when fused, else in the shape of each parameter, (1,) for ()."""
         if self.fused:
             flat = Tensor.zeros(sum(self._sizes), dtype=self.param_dtype, device=self.device)
             return [flat.is_param_(False)]
         return [self._zeros_for(p).is_param_(False) for p in self.params]
 
     def _zeros_for(self, param: Tensor) -> Tensor:
-        if isinstance(self.device, tuple) and self.device == param.device:
+        if isinstance(self.device, tuple) and self.device == param.device and param.ndim:
             return param.zeros_like(dtype=self.param_dtype)  # keeps the sharding of the parameter
-        return Tensor.zeros(*param.shape, dtype=self.param_dtype, device=self.device)
+        return Tensor.zeros(*(param.shape or (1,)), dtype=self.param_dtype, device=self.device)
 
     def zero_grad(self) -> None:
         """Forget the gradients, so that the next ``backward`` does not add to them."""
@@ -168,7 +168,7 @@ class Optimizer:
                 f"{self.name}: TRAINING must be enabled for a step; run it within `with Context(TRAINING=1):`"
             )
         grads = [self._gradient(index, param) for index, param in enumerate(self.params)]
-        params = [param.detach().to(self.device) for param in self.params]
+        params = [_with_dims(param.detach().to(self.device)) for param in self.params]
         if self.fused:
             params, grads = [_concatenate(params)], [_concatenate(grads)]
         updates, extra = self._step(params, grads)
@@ -188,7 +188,7 @@ class Optimizer:
             )
         # The state is kept in param_dtype, and a square of a half gradient may overflow: widen first.
         grad = param.grad.detach().to(self.device)
-        grad = grad.cast(least_upper_dtype(grad.dtype, self.param_dtype))
+        grad = _with_dims(grad.cast(least_upper_dtype(grad.dtype, self.param_dtype)))
         return (grad * -1 if self.maximize else grad).contiguous()
 
     def _pieces(self, flat: Tensor) -> list[Tensor]:
@@ -207,12 +207,16 @@ class Optimizer:
         return _concatenate(ratios)
 
     def _step(self, params: list[Tensor], grads: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return what is to be subtracted from each of ``params``, and the state tensors that were assigned."""
+        """Return what is to be subtracted from each of ``params``, and the state tensors that were assigned.
+
+        Single numbers come in the shape (1,), which the learning rate has.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not define _step")
 
     def _apply_update(self, param: Tensor, update: Tensor) -> None:
         """Assign param - update to the parameter, lazily."""
-        param.assign((param.detach() - update.to(param.device)).cast(param.dtype))
+        update = update.to(param.device).reshape(param.shape)
+        param.assign((param.detach() - update).cast(param.dtype))
 
 
 class OptimizerGroup(Optimizer):
@@ -616,6 +620,10 @@ def AdamW(  # noqa: N802  # named as the optimiser that it makes
 for _optimizer in (Optimizer, LARS, LAMB):
     explain_methods(_optimizer, ("__init__", "step", "schedule_step", "zero_grad"))
 explain_methods(OptimizerGroup, ("__init__", "schedule_step"))
+
+
+def _with_dims(tensor: Tensor) -> Tensor:
+    return tensor if tensor.ndim else tensor.reshape(1)
 
 
 def _concatenate(tensors: list[Tensor]) -> Tensor:
