@@ -18,6 +18,7 @@ from tinygrad.schedule.fusion import (
     fits_as_row,
     node_cost,
     reduce_terms,
+    rounds_by_order,
     too_big,
     worth_storing,
     worth_storing_operand,
@@ -263,4 +264,5 @@ class Bufferizer:
             return False
         if len(found) == 1:
             return False
-        return self.ends_reduce(u) or worth_storing(u, self.costs[u], len(found))
+        # Two loops may add in different orders. A value is one value: its maximum has to be equal to one element.
+        return rounds_by_order(u) or self.ends_reduce(u) or worth_storing(u, self.costs[u], len(found))

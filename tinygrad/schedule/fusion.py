@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
 from tinygrad.schedule.split import is_contraction
 from tinygrad.uop import GroupOp, Ops
@@ -58,6 +59,11 @@ def is_tiny(u: UOp, below: Cost) -> bool:
     One tiny reduction inside another would be computed once per term of the outer one, so it does not count.
     """
     return reduce_terms(u) <= TINY_REDUCE and not below.has_tiny and not is_contraction(u)
+
+
+def rounds_by_order(u: UOp) -> bool:
+    """Return whether a node is a reduction whose bits depend on the order of its terms and on fused products."""
+    return u.op is Ops.REDUCE and u.arg[0] in (Ops.ADD, Ops.MUL) and dtypes.is_float(u.dtype) and reduce_terms(u) > 1
 
 
 def node_cost(u: UOp, costs: dict[UOp, Cost]) -> Cost:
