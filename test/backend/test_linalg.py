@@ -81,6 +81,31 @@ def test_svd_of_hard_matrices(name: str) -> None:
     assert_svd(HARD[name].astype(np.float32), True)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("shape", [(200, 3, 5), (200, 5, 3), (200, 4, 4), (200, 2, 4), (200, 6, 2)], ids=str)
+def test_svd_of_matrices_of_low_rank(shape: tuple[int, int, int], rank: int, dtype: type) -> None:
+    # What is left of the other columns are rounding errors of every size, down to subnormal numbers.
+    batch, m, n = shape
+    generator = np.random.default_rng(m * n + rank)
+    a = generator.normal(size=(batch, m, rank)) @ generator.normal(size=(batch, rank, n))
+    a[: batch // 2] = np.rint(a[: batch // 2])
+    a[1] = a[1, :, :1]  # equal columns
+    assert_svd(a.astype(dtype), True, rtol=5e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_qr_of_columns_whose_squares_underflow(dtype: type) -> None:
+    tiny, low = float(np.finfo(dtype).tiny), -36 if dtype is np.float32 else -300
+    powers = [0, low / 2, low / 1.6, low]
+    a = np.stack([normal(4, 4) * 10.0**p for p in powers] + [normal(4, 4) * 10.0 ** np.array(powers)])
+    a = np.concatenate([a, normal(1, 4, 4) * np.array([1.0, tiny / 4, tiny, 0.0])]).astype(dtype)
+    q, r = read(*Tensor(a).qr())
+    np.testing.assert_allclose(q @ r, a, rtol=0, atol=2e-6)
+    np.testing.assert_array_equal(r, np.triu(r))
+    assert_orthogonal(q)
+
+
 def test_svd_of_a_larger_matrix() -> None:
     assert_svd(normal(48, 40), True, rtol=1e-5)
 

@@ -43,6 +43,11 @@ def _absolute(x: UOp) -> UOp:
     return (x < 0).where(x * -1, x)
 
 
+def _smallest_normal(dtype: DType) -> float:
+    exponent_bits, _ = dtypes.finfo(dtype)
+    return float(2.0 ** (2 - (1 << (exponent_bits - 1))))
+
+
 def householder(q: UOp, r: UOp, reflectors: UOp, factors: UOp) -> UOp:
     """Return the kernel of the QR decomposition.
 
@@ -64,14 +69,19 @@ def householder(q: UOp, r: UOp, reflectors: UOp, factors: UOp) -> UOp:
     now = r.after(k)
 
     # v is the column below the diagonal, its first entry moved away from 0 by the norm:
-    # |v|^2 / 2 = norm * (norm + |head|)
-    norm = _sum(lambda i: (i < k).where(0, now[b, k, i] * now[b, k, i]), loop(m, AxisType.REDUCE)).sqrt()
-    head = now[b, k, k]
+    # |v|^2 / 2 = norm * (norm + |head|). It is measured in units of its largest entry, as columns that are rounding
+    # errors have squares that underflow. Subnormal numbers, of which there may be no reciprocal, count as 0.
+    i = loop(m, AxisType.REDUCE)
+    size = (i < k).where(0, _absolute(now[b, k, i])).reduce(i, arg=Ops.MAX)
+    unit = (size < _smallest_normal(r.dtype)).where(0, size.reciprocal())
+    norm = _sum(lambda i: (i < k).where(0, (now[b, k, i] * unit) * (now[b, k, i] * unit)), loop(m, AxisType.REDUCE))
+    norm = norm.sqrt()
+    head = now[b, k, k] * unit
     half_square = norm * (norm + _absolute(head))
     factor = (half_square > 0).where(half_square.reciprocal(), 0)
     first = head + (head < 0).where(norm * -1, norm)
     i = loop(m)
-    v = reflectors[b, k, i].set((i < k).where(0, i.eq(k).where(first, now[b, k, i])), end=i)
+    v = reflectors[b, k, i].set((i < k).where(0, i.eq(k).where(first, now[b, k, i] * unit)), end=i)
 
     j = loop(n)
     along = _sum(lambda i: v[b, k, i] * now[b, j, i], loop(m, AxisType.REDUCE)) * factor
