@@ -119,8 +119,11 @@ def same_size(a: Any, b: Any) -> bool:
         return True
     if isinstance(a, int) and isinstance(b, int):
         return a == b
-    difference = a - b
-    return isinstance(ssimplify(difference), int) and ssimplify(difference) == 0
+    for number, size in ((a, b), (b, a)):
+        if isinstance(number, int) and (size.is_variable or size.is_bound_var):
+            return bool(size.vmin == number == size.vmax)  # a Variable alone: nothing to simplify
+    difference = ssimplify(a - b)
+    return isinstance(difference, int) and difference == 0
 
 
 def known_size(size: Any) -> int | None:
@@ -131,6 +134,36 @@ def known_size(size: Any) -> int | None:
 def same_shape(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     """Whether two shapes are known to be equal."""
     return len(a) == len(b) and all(x is y or same_size(x, y) for x, y in zip(a, b, strict=True))
+
+
+def distance(start: Any, stop: Any) -> Any:
+    """Return the size of [start, stop). From 0 it is stop, without a node for the difference."""
+    return ssimplify(stop if isinstance(start, int) and start == 0 else stop - start)
+
+
+def smin(*sizes: Any) -> Any:
+    """Return the smallest of sizes: a node where that is not known before the kernel runs."""
+    from tinygrad.uop.ops import smin as smallest
+
+    return smallest(*sizes)
+
+
+def smax(*sizes: Any) -> Any:
+    """Return the largest of sizes: a node where that is not known before the kernel runs."""
+    from tinygrad.uop.ops import smax as largest
+
+    return largest(*sizes)
+
+
+def largest_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return a shape with symbolic sizes replaced by their maximum."""
+    return tuple(s if isinstance(s, int) else int(s.vmax) for s in shape)
+
+
+def hint_to_pad(shape: tuple[Any, ...]) -> str | None:
+    """Return the hint of errors about sizes that have to be numbers; None if they are."""
+    largest = largest_shape(shape)
+    return None if largest == tuple(shape) else f"t.pad_to{shown(largest)} has static sizes; mask what that adds"
 
 
 def ssimplify(size: Any) -> Any:

@@ -242,7 +242,8 @@ class IndexMixin(MaskMixin):
         for r, size in zip(ranges, self.shape, strict=True):
             start, step = (size - 1 - r.start, -r.step) if r.step < 0 else (r.start, r.step)
             if r.is_empty or step == 1:
-                bounds.append((0, 0) if r.is_empty else (start, start + r.count))
+                starts = isinstance(start, int) and start == 0
+                bounds.append((0, 0) if r.is_empty else (start, r.count if starts else start + r.count))
                 pads.append((0, 0))
                 phases.append(0)
                 continue

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.errors import ShapeError, error_text, shown
-from tinygrad.mixin.hooks import known_size, ssimplify
+from tinygrad.mixin.hooks import distance, known_size, ssimplify
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def _symbolic_range(x: Any, dim: int, item: slice) -> Range:
     first, end = (0, size) if step > 0 else (size - 1, -1)
     start = first if item.start is None else _slice_bound(x, item.start, size)
     stop = end if item.stop is None else _slice_bound(x, item.stop, size)
-    length = ssimplify(stop - start if step > 0 else start - stop)
+    length = distance(start, stop) if step > 0 else distance(stop, start)
     if step == 1:
         return Range(start, length)
     return Range(ssimplify(start), ssimplify((length + abs(step) - 1) // abs(step)), step, length)

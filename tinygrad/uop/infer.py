@@ -177,7 +177,7 @@ def _movement_shape(u: UOp) -> Shape:
         case Ops.PAD:
             return tuple(sint_simplify(s + b + e) for s, (b, e) in zip(src_shape, marg, strict=True))
         case Ops.SHRINK:
-            return tuple(sint_simplify(e - b) for b, e in marg)
+            return tuple(sint_simplify(e if isinstance(b, int) and b == 0 else e - b) for b, e in marg)
         case _:
             return src_shape
 
