@@ -15,6 +15,7 @@ from tinygrad.device import StorageOnlyError
 from tinygrad.dtype import DType, _to_np_dtype, dtypes, strong_dtype
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int
+from tinygrad.mixin.hooks import hint_to_pad
 from tinygrad.mixin.rand import RandMixin
 from tinygrad.uop import Ops
 
@@ -47,7 +48,7 @@ class ReadMixin(RandMixin):
         """Return a buffer that holds exactly the elements, in order."""
         if not all_int(self.shape):
             raise AssertionError(error_text("read", "the shape is symbolic", {"tensor": self},
-                                            hint="reduce or shrink to a static shape first"))  # fmt: skip
+                                            hint=hint_to_pad(self.shape)))  # fmt: skip
         from tinygrad.engine.capturing import before_data_access
 
         before_data_access("the values of a tensor")

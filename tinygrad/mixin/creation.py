@@ -303,6 +303,9 @@ class CreationMixin(MovementMixin, DTypeMixin):
 
         kind = dtypes.default_float if dtype is None else to_dtype(dtype)
         _check_numbers("linspace", start=start, stop=stop, steps=steps)
+        if hasattr(steps, "size_text"):
+            raise ValueError(error_text("linspace", f"steps={shown(steps)} is symbolic", rule="an int >= 0",
+                                        hint="Tensor.arange(steps) * step + start"))  # fmt: skip
         if steps < 0 or kind is dtypes.bool:
             raise ValueError(f"linspace: steps={steps}, dtype={kind}; expected steps >= 0 and a dtype other than bool")
         wide = kind if dtypes.is_float(kind) else dtypes.default_float

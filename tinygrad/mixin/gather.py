@@ -26,8 +26,9 @@ FEW = 16
 
 
 def position_dtype(count: Any) -> DType:
-    """Return the dtype of positions below ``count``."""
-    return dtypes.int64 if isinstance(count, int) and count > dtypes.int32.max else dtypes.int32
+    """Return the dtype of positions below ``count``, whatever value a symbolic one has."""
+    most = count if isinstance(count, int) else count.vmax
+    return dtypes.int64 if most > dtypes.int32.max else dtypes.int32
 
 
 def as_index(index: UOp, size: Any) -> UOp:
@@ -187,15 +188,15 @@ def settled_positions(x: UOp) -> UOp:
 
 
 def _store_body(base: UOp, positions: UOp, values: UOp, storage: UOp, combine: Ops | None) -> UOp:
-    filled = storage.after(storage.store(base))
-    return indexed_store(filled, positions, values, combine)
+    filled = storage.after(storage.shrink_to(base.shape).store(base))
+    return indexed_store(filled, positions, values, combine).shrink_to(base.shape)
 
 
 def store_at(base: UOp, positions: UOp, values: UOp, combine: Ops | None = None) -> UOp:
     """Return a copy of ``base`` (1-d) with ``values`` written at ``positions``; the last one wins.
 
     Args:
-        base: Shape (size,).
+        base: Shape (size,); of a symbolic size the largest is allocated.
         positions: Any shape; negative positions write nothing.
         values: Broadcast to the shape of the positions.
         combine: ADD, MUL or MAX combines all values of a position with what is there instead; sums and products of
@@ -210,7 +211,7 @@ def store_at(base: UOp, positions: UOp, values: UOp, combine: Ops | None = None)
         kind = least_upper_dtype(kind, dtypes.float32)
     device = next((x.device for x in (values, positions, base) if x.device is not None), None)
     # Storage of its own for every call: two calls with equal operands must not write to the same place.
-    storage = UOp.new_buffer(canonicalize_device(device), int(base.shape[0]), kind)
+    storage = UOp.new_buffer(canonicalize_device(device), base.max_shape[0], kind)
     written = composite(
         lambda b, p, v: _store_body(b, p, v, storage, combine),
         (base.cast(kind), settled_positions(positions), settled(values.cast(kind))),

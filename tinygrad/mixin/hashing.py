@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tinygrad.dtype import AddrSpace, dtypes, strong_dtype
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int, ceildiv, prod
-from tinygrad.mixin.hooks import Hooks
+from tinygrad.mixin.hooks import Hooks, hint_to_pad
 from tinygrad.uop import AxisType
 
 if TYPE_CHECKING:
@@ -130,7 +130,13 @@ class HashMixin(_Base):
             raise ValueError(f"keccak: rate {rate}; expected a multiple of 8 between 8 and {_STATE_BYTES - 8}")
         if self.ndim == 0 or not all_int(self.shape):
             raise ValueError(
-                error_text("keccak", f"shape {shown(self.shape)}", {"tensor": self}, "at least one dim, static sizes")
+                error_text(
+                    "keccak",
+                    f"shape {shown(self.shape)}",
+                    {"tensor": self},
+                    "at least one dim, static sizes",
+                    hint_to_pad(self.shape),
+                )
             )
         return self._wrap_uop(_sponge(_as_bytes(self._uop), rate, domain))
 
@@ -148,7 +154,8 @@ class HashMixin(_Base):
             (16,)
         """
         if not all_int(self.shape):
-            raise AssertionError(error_text("hash", "the size is symbolic", {"tensor": self}))
+            raise AssertionError(error_text("hash", "the size is symbolic", {"tensor": self},
+                                            hint=hint_to_pad(self.shape)))  # fmt: skip
         rate, domain = _CONFIGS["shake_128"]
         data = _as_bytes(self._uop.flatten())
         while True:

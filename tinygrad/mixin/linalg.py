@@ -15,7 +15,7 @@ from tinygrad.dtype import dtypes, least_upper_float, strong_dtype
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int, prod
 from tinygrad.mixin.composite import CompositeShapeError
-from tinygrad.mixin.hooks import Hooks
+from tinygrad.mixin.hooks import Hooks, hint_to_pad
 
 if TYPE_CHECKING:
     from typing import Self
@@ -143,7 +143,9 @@ def _apply(x: Any, name: str, body: Callable[[UOp], tuple[UOp, ...]], grad_fxn: 
 
     if x.ndim < 2 or not all_int(x.shape):
         raise CompositeShapeError(
-            error_text(name, f"shape {shown(x.shape)}", {"tensor": x}, "at least 2 dims, static sizes")
+            error_text(
+                name, f"shape {shown(x.shape)}", {"tensor": x}, "at least 2 dims, static sizes", hint_to_pad(x.shape)
+            )
         )
     floating = strong_dtype(least_upper_float(x.dtype))
     working = floating if floating is dtypes.float64 else dtypes.float32

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import ceildiv
-from tinygrad.mixin.hooks import shape_args
+from tinygrad.mixin.hooks import hint_to_pad, known_size, shape_args, smax, smin
 from tinygrad.mixin.padding import pad_constant
 from tinygrad.mixin.views import ViewMixin
 
@@ -44,9 +44,7 @@ class MovementMixin(ViewMixin):
         if self.ndim == 0:
             raise self._movement_error("split", "0 dims", "at least 1 dim")
         dim = self._resolve_dim(dim if axis is None else axis, op="split")
-        total = self.shape[dim]
-        if not isinstance(total, int):
-            raise AssertionError(error_text("split", f"dim {dim} is symbolic", {"tensor": self}))
+        total = self._static_size("split", dim)
         if isinstance(sizes, int):
             sizes = [min(sizes, total - start) for start in range(0, max(total, 1), max(sizes, 1))]
         if sum(sizes) != total:
@@ -57,6 +55,18 @@ class MovementMixin(ViewMixin):
             pieces.append(self._slice_dim(dim, start, start + size))
             start += size
         return tuple(pieces)
+
+    def _static_size(self, op: str, dim: int) -> int:
+        """Return the size of a dim that is cut into pieces.
+
+        Raises:
+            AssertionError: It is symbolic.
+        """
+        size = self.shape[dim]
+        if not isinstance(size, int):
+            raise AssertionError(error_text(op, f"dim {dim} is symbolic: it has no fixed number of pieces",
+                                            {"tensor": self}, hint=hint_to_pad(self.shape)))  # fmt: skip
+        return size
 
     def chunk(self, chunks: int, dim: int = 0, *, axis: int | None = None) -> list[Self]:
         """Cut along ``dim`` into at most ``chunks`` pieces of equal size (the last may be smaller).
@@ -71,10 +81,10 @@ class MovementMixin(ViewMixin):
         if self.ndim == 0:
             raise self._movement_error("chunk", "0 dims", "at least 1 dim")
         dim = self._resolve_dim(dim if axis is None else axis, op="chunk")
-        if not isinstance(self.shape[dim], int) or chunks <= 0:
+        if chunks <= 0:
             raise AssertionError(error_text("chunk", f"{chunks} chunks of dim {dim}", {"tensor": self},
-                                            "a positive number of chunks and a static size"))  # fmt: skip
-        size = self.shape[dim]
+                                            "a positive number of chunks"))  # fmt: skip
+        size = self._static_size("chunk", dim)
         return list(self.split(ceildiv(size, chunks) if size else [0] * chunks, dim=dim))
 
     def meshgrid(self, *args: Self, indexing: str = "ij") -> tuple[Self, ...]:
@@ -228,9 +238,9 @@ class MovementMixin(ViewMixin):
         x = self.permute([*others, rows, cols])
         n, m = x.shape[-2], x.shape[-1]
         row, col = max(-offset, 0), max(offset, 0)
-        length = max(min(n - row, m - col), 0)
+        length = smax(smin(n - row, m - col), 0)
         batch = x.shape[:-2]
-        if length == 0:
+        if isinstance(length, int) and length == 0:
             return x.shrink([*[None] * len(batch), (0, 0), (0, 0)]).reshape((*batch, 0))
         wide = x.shrink([*[None] * len(batch), (row, row + length), (col, m)]).reshape((*batch, length * (m - col)))
         # Element (i, i) of rows of length w lies at i * (w + 1): the first column once the rows are one longer.
@@ -250,7 +260,8 @@ class MovementMixin(ViewMixin):
         """
         dim = self._resolve_dim(dim, op="unfold")
         total = self.shape[dim] if self.ndim else 1
-        if size < 0 or step <= 0 or size > total:
+        most = known_size(total)
+        if size < 0 or step <= 0 or (most is not None and size > most):
             raise RuntimeError(error_text("unfold", f"size {size}, step {step} for dim {dim} of size {shown(total)}",
                                           {"tensor": self}, f"0 <= size <= {shown(total)} and step > 0"))  # fmt: skip
         x = self if self.ndim else self.reshape(1)

@@ -168,7 +168,7 @@ class NormMixin(ReduceMixin):
             _check_heads(key, value, heads=self.shape[-3])
         if scale is not None:
             # The scores are linear in the query; what they are multiplied by below is taken out here.
-            scaled = self * (scale * math.sqrt(self.shape[-1]))
+            scaled: Self = self * (self._root_of(self.shape[-1]) * scale)
             return scaled.scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal)
         if not (TRAINING and dropout_p):
             blocks = self._attention_in_blocks(key, value, attn_mask, is_causal, enable_gqa)
@@ -177,7 +177,7 @@ class NormMixin(ReduceMixin):
         if enable_gqa:
             key, value = (x.repeat_interleave(self.shape[-3] // x.shape[-3], dim=-3) for x in (key, value))
         wide = least_upper_dtype(self.dtype, key.dtype, dtypes.float32)
-        scores = self.matmul(key.transpose(-2, -1), dtype=wide) * (1.0 / math.sqrt(self.shape[-1]))
+        scores: Self = self.matmul(key.transpose(-2, -1), dtype=wide) * (1.0 / self._root_of(self.shape[-1]))
         if is_causal:
             attn_mask = scores.const_like(True, dtypes.bool).tril()
         if attn_mask is not None and attn_mask.dtype == dtypes.bool:
@@ -190,6 +190,10 @@ class NormMixin(ReduceMixin):
         total = e.sum(axis=-1, keepdim=True)
         weights = e / total.eq(0).where(1.0, total)
         return weights.cast(self.dtype).dropout(dropout_p).matmul(value).cast(self.dtype)
+
+    def _root_of(self, size: Any) -> Any:
+        """Return the square root of a size, as a number where it is one."""
+        return math.sqrt(size) if isinstance(size, int) else self.ufix(size).cast(dtypes.float32).sqrt()
 
     def _attention_in_blocks(self, key: Any, value: Any, mask: Any, is_causal: bool, enable_gqa: bool) -> Self | None:
         """Return attention as the kernel that never stores the scores, or None where that has no use or no place."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tinygrad.dtype import dtypes
 from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import error_text, shown
-from tinygrad.helpers import all_int, flat_to_grouped
+from tinygrad.helpers import flat_to_grouped
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -73,8 +73,12 @@ def _pairs(x: ViewMixin, padding: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
 
 
 def _pad_by_copying(x: X, pads: tuple[tuple[Any, Any], ...], mode: str) -> X:
-    if not all_int(x.shape):
-        raise AssertionError(error_text("pad", f"mode {mode} needs a static shape", {"tensor": x}))
+    symbolic = [n for n, pair in zip(x.shape, pads, strict=True) if pair != (0, 0) and not isinstance(n, int)]
+    if symbolic:
+        raise AssertionError(
+            error_text("pad", f"mode {mode} needs a static shape where it pads, not {shown(tuple(symbolic))}",
+                       {"tensor": x}, hint="cat the slices that it would copy, such as x[:1].cat(x)")
+        )  # fmt: skip
     result = x
     for dim, (before, after) in enumerate(pads):
         if before or after:

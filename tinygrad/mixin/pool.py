@@ -15,7 +15,7 @@ from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import ceildiv, make_tuple, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.conv import Pair, pads_of, per_dim
-from tinygrad.mixin.hooks import known_size
+from tinygrad.mixin.hooks import known_size, smax, smin, ssimplify
 from tinygrad.mixin.resize import ResizeMixin
 from tinygrad.mixin.window_gradient import overlapping_windows
 
@@ -34,10 +34,8 @@ def _ceil_pads(
     grown = []
     for n, k, s, d, (before, after) in zip(spatial, kernel, stride, dilation, pads, strict=True):
         reach = d * (k - 1) + 1
-        windows = ceildiv(n + before + after - reach, s) + 1
-        if (windows - 1) * s >= n + before:
-            windows -= 1
-        grown.append((before, max(after, (windows - 1) * s + reach - n - before)))
+        windows = smin(ceildiv(n + before + after - reach, s) + 1, ceildiv(n + before, s))
+        grown.append((before, smax(after, ssimplify((windows - 1) * s + reach - n - before))))
     return tuple(grown)
 
 

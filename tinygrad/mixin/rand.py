@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype, truncate
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import argfix, ceildiv, prod
-from tinygrad.mixin.hooks import size_arg
+from tinygrad.mixin.hooks import known_size, largest_shape, size_arg
 from tinygrad.mixin.op import OpMixin
 from tinygrad.mixin.random_state import current_seed, set_seed, state_of
 
@@ -88,7 +88,10 @@ def _checked_shape(name: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
     sizes = argfix(*shape) if shape else ()
     sizes = tuple(size_arg(s, sizes, name) for s in sizes)
     if not all(isinstance(s, int) and s >= 0 for s in sizes):
-        raise ShapeError(error_text(name, f"shape {shown(sizes)}", rule="sizes are ints >= 0"))
+        hint = None
+        if all(s >= 0 if isinstance(s, int) else s.vmin >= 0 for s in sizes if s is not None):
+            hint = "draw for the largest sizes, and cut: Tensor.rand(8, 4).shrink_to(v, 4)"
+        raise ShapeError(error_text(name, f"shape {shown(sizes)}", rule="sizes are ints >= 0", hint=hint))
     if prod(sizes) > MOST_NUMBERS:
         raise MemoryError(error_text(name, f"shape {sizes} has {prod(sizes)} numbers", rule=f"at most {MOST_NUMBERS}"))
     return sizes
@@ -212,6 +215,8 @@ class RandMixin(OpMixin):
     def rand_like(self, **kwargs: Any) -> Self:
         """Return ``rand`` of this shape, dtype and device; sharded like ``self``.
 
+        Of symbolic sizes it draws for the largest, and cuts.
+
         Raises:
             ValueError: The dtype is no float.
             RuntimeError: ``device`` is given for a tensor on several devices.
@@ -223,11 +228,11 @@ class RandMixin(OpMixin):
         """
         return self._random_like(type(self).rand, **kwargs)
 
-    def _rand_beside(self, *shape: int) -> Self:
+    def _rand_beside(self, *shape: Any) -> Self:
         """Return float32 ``rand`` where self is; the same numbers on each of several devices."""
         device = self.device
         first = device[0] if isinstance(device, tuple) else device
-        made = type(self).rand(*shape, device=first, dtype=dtypes.float32)
+        made = type(self).rand(*largest_shape(shape), device=first, dtype=dtypes.float32).shrink_to(shape)
         return made._wrap_uop(made._uop.shard(device)) if isinstance(device, tuple) else made
 
     def _random_like(self, make: Any, **kwargs: Any) -> Self:
@@ -238,11 +243,12 @@ class RandMixin(OpMixin):
                     error_text("rand_like", "device cannot be given for a tensor on several devices", {"tensor": self})
                 )
             kwargs.pop("device", None)
-            whole = make(*self.shape, dtype=dtype, device=self.device[0], **kwargs)
+            whole = make(*largest_shape(self.shape), dtype=dtype, device=self.device[0], **kwargs)
             sharded: Self = whole.shard(self.device, getattr(self._uop, "axis", None))
-            return sharded
-        made: Self = make(*self.shape, dtype=dtype, device=kwargs.pop("device", None) or self.device, **kwargs)
-        return made
+            return sharded.shrink_to(self.shape)
+        device = kwargs.pop("device", None) or self.device
+        made: Self = make(*largest_shape(self.shape), dtype=dtype, device=device, **kwargs)
+        return made.shrink_to(self.shape)
 
     @classmethod
     def randn(
@@ -472,7 +478,9 @@ class RandMixin(OpMixin):
             >>> Tensor([1.0, 0.0, 3.0]).multinomial(6, replacement=True).tolist()
             [2, 0, 0, 0, 2, 2]
         """
-        if self.ndim not in {1, 2} or num_samples <= 0 or (not replacement and num_samples > self.shape[-1]):
+        most = known_size(self.shape[-1]) if self.ndim in {1, 2} else None
+        is_possible = replacement or most is None or num_samples <= most
+        if self.ndim not in {1, 2} or num_samples <= 0 or not is_possible:
             raise AssertionError(
                 error_text(
                     "multinomial",

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tinygrad.errors import error_text
+from tinygrad.errors import error_text, shown
 from tinygrad.helpers import prod
+from tinygrad.mixin.hooks import same_size, ssimplify
 
 if TYPE_CHECKING:
     from tinygrad.mixin.views import ViewMixin
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 X = TypeVar("X", bound="ViewMixin")
 
 
-def rearrange(x: X, formula: str, sizes: dict[str, int]) -> X:
+def rearrange(x: X, formula: str, sizes: dict[str, Any]) -> X:
     """Apply a pattern: split the parentheses of the left side, permute, merge those of the right side."""
 
     def require(condition: bool, summary: str) -> None:
@@ -41,16 +42,19 @@ def rearrange(x: X, formula: str, sizes: dict[str, int]) -> X:
         require(len(set(side)) == len(side), "a name appears twice on one side")
     require(set(names) == set(out_names), f"names differ: {sorted(set(names) ^ set(out_names))}")
     require(set(sizes) <= set(names), f"sizes for unknown names: {sorted(set(sizes) - set(names))}")
-    known: dict[str, int] = dict(sizes)
+    known: dict[str, Any] = dict(sizes)
     for group, size in zip(left, x.shape, strict=True):
         open_names = [name for name in group if name not in known]
         total = prod(known[name] for name in group if name in known)
         require(len(open_names) <= 1, f"more than one unknown size in ({' '.join(group)})")
         if open_names:
-            require(total != 0 and size % total == 0, f"size {size} does not divide by {total} in ({' '.join(group)})")
-            known[open_names[0]] = size // total
+            is_whole = not same_size(total, 0) and same_size(size % total, 0)
+            require(is_whole, f"size {shown(size)} does not divide by {shown(total)} in ({' '.join(group)})")
+            known[open_names[0]] = ssimplify(size // total)
         else:
-            require(total == size, f"({' '.join(group)}) has {total} elements, the tensor {size}")
+            require(
+                same_size(total, size), f"({' '.join(group)}) has {shown(total)} elements, the tensor {shown(size)}"
+            )
     split = x.reshape([known[name] for name in names])
     moved = split.permute([names.index(name) for name in out_names])
     return moved.reshape([prod(known[name] for name in group) for group in right])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.mixin.composite import CompositeShapeError
-from tinygrad.mixin.hooks import known_size
+from tinygrad.mixin.hooks import hint_to_pad, known_size, ssimplify
 from tinygrad.mixin.index import IndexMixin
 
 if TYPE_CHECKING:
@@ -102,12 +102,13 @@ class ResizeMixin(IndexMixin):
                 raise ArgumentError(error_text("interpolate", f"scale_factor is {shown(factor)}", {"input": self},
                                                "a number, or a tuple of numbers"))  # fmt: skip
             old = self.shape[self.ndim - len(factors) :] if len(factors) <= self.ndim else ()
-            sizes = tuple(int(n * f) for n, f in zip(old, factors, strict=False))
+            sizes = tuple(self._scaled_size(n, f) for n, f in zip(old, factors, strict=False))
             ratios = tuple(1 / f if f > 0 else 0.0 for f in factors)
         else:
             sizes = tuple(size) if isinstance(size, (tuple, list)) and factor is None else ()
             ratios = tuple(n / max(m, 1) for n, m in zip(self.shape[self.ndim - len(sizes) :], sizes, strict=False))
-        if not 0 < len(sizes) <= self.ndim or any(n <= 0 for n in sizes):
+        known = [known_size(n) for n in sizes]
+        if not 0 < len(sizes) <= self.ndim or any(n is not None and n <= 0 for n in known):
             raise CompositeShapeError(
                 error_text(
                     "interpolate",
@@ -117,6 +118,21 @@ class ResizeMixin(IndexMixin):
                 )
             )
         return sizes, ratios
+
+    def _scaled_size(self, size: Any, factor: float) -> Any:
+        """Return a size times a factor, rounded down.
+
+        Raises:
+            ShapeError: The size is symbolic, and the factor no integer.
+        """
+        if isinstance(size, int):
+            return int(size * factor)
+        if factor != int(factor):
+            raise CompositeShapeError(
+                error_text("interpolate", f"scale_factor {factor} of the symbolic size {shown(size)}", {"input": self},
+                           "an integer factor of a symbolic size, or sizes", hint_to_pad(self.shape))
+            )  # fmt: skip
+        return ssimplify(size * int(factor))
 
     def _averaged(self, dim: int, n: int) -> Self:
         """Cut a dim into n parts of about the same length, which overlap where n does not divide it: their means."""

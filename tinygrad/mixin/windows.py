@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tinygrad.errors import error_text
 from tinygrad.helpers import ceildiv
-from tinygrad.mixin.hooks import known_size, ssimplify
+from tinygrad.mixin.hooks import known_size, smax, ssimplify
 from tinygrad.mixin.padding import pad_constant
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _disjoint(x: X, kernel: tuple[int, ...], strides: tuple[int, ...], out: list
     lead = x.ndim - len(kernel)
     spatial, keep = x.shape[lead:], [None] * lead
     covered = [o * s for o, s in zip(out, strides, strict=True)]
-    missing = ((0, _largest(c - n, 0)) for c, n in zip(covered, spatial, strict=True))
+    missing = ((0, smax(c - n, 0)) for c, n in zip(covered, spatial, strict=True))
     x = pad_constant(x, (*((0, 0),) * lead, *missing), 0)
     x = x.shrink([*keep, *((0, c) for c in covered)])
     x = x.reshape((*x.shape[:lead], *(v for o, s in zip(out, strides, strict=True) for v in (o, s))))
@@ -91,12 +91,6 @@ def _overlapping(
 
 def _smallest(size: Any) -> int:
     return max(size if isinstance(size, int) else int(size.vmin), 1)
-
-
-def _largest(a: Any, b: int) -> Any:
-    from tinygrad.uop.ops import smax
-
-    return smax(a, b)
 
 
 def _most_rows(needed: Any, beyond: int, size: Any) -> int:

@@ -169,7 +169,8 @@ class ShapeNames(CallMixin):
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """``tuple(t.select(dim, i) for i in range(t.shape[dim]))``."""
-        return tuple(self.select(dim, i) for i in range(self.shape[self._resolve_dim(dim, op="unbind")]))
+        axis = self._resolve_dim(dim, op="unbind")
+        return tuple(self.select(axis, i) for i in range(self._static_size("unbind", axis)))
 
     def tile(self, *dims: Any) -> Self:
         """``t.repeat(*dims)``, with ones in front where there are fewer numbers than dims."""
@@ -202,7 +203,7 @@ class ShapeNames(CallMixin):
     def tensor_split(self, indices_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """``t.split(sizes, dim)``: so many parts as equal as possible, or cuts at these indices."""
         axis = self._resolve_dim(dim, op="tensor_split")
-        n, cuts = self.shape[axis], indices_or_sections
+        n, cuts = self._static_size("tensor_split", axis), indices_or_sections
         if isinstance(cuts, int):
             require_int("tensor_split", "sections", cuts, 1)
             small, larger = divmod(n, cuts)

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 _HINT_UNBOUND: Final = "a symbolic size has a value only when a kernel runs; make the program independent of it"
 _HINT_BOUND: Final = (
-    "a bound Variable stands for all of its values, so that one kernel serves them; .unbind()[1] is the value that it "
-    "has now, .unbind_all()[1] those in an expression"
+    "a bound Variable stands for all of its values, so that one kernel serves them; where a number is needed, pad to "
+    "the largest size, t.pad_to(t.max_shape), and mask; or take the value that the Variable has now: .unbind()[1], of "
+    "an expression .unbind_all()[1]"
 )
 
 
