@@ -152,14 +152,21 @@ def where_bool(u: UOp, c: UOp, x: UOp, y: UOp) -> UOp | None:
     return None
 
 
-def relu_gradient_form(z: UOp, m: UOp, x: UOp) -> UOp | None:
+def _is_limit_of(m: UOp, x: UOp, holds: Callable[[Any], bool]) -> bool:
+    """Whether m = max(x, k) with a constant for which ``holds``."""
+    if m.op is not Ops.MAX:
+        return False
+    return any(a is x and k.op is Ops.CONST and k.arg is not Invalid and holds(k.arg) for a, k in (m.src, m.src[::-1]))
+
+
+def above_limit(z: UOp, m: UOp, x: UOp) -> UOp | None:
     """Where m = max(x, k) is above z >= k, m is x."""
-    if m.op is not Ops.MAX or z.arg is Invalid:
-        return None
-    for a, k in (m.src, m.src[::-1]):
-        if a is x and k.op is Ops.CONST and k.arg is not Invalid and z.arg >= k.arg:
-            return m
-    return None
+    return m if z.arg is not Invalid and _is_limit_of(m, x, lambda k: z.arg >= k) else None
+
+
+def off_limit(z: UOp, m: UOp, x: UOp) -> UOp | None:
+    """Where m = max(x, k) is not k, m is x; NaN is, too."""
+    return m if z.arg is not Invalid and _is_limit_of(m, x, lambda k: z.arg == k) else None
 
 
 def not_of(u: UOp, x: UOp) -> UOp | None:
@@ -345,7 +352,10 @@ symbolic_simple = PatternMatcher([
     # where(c, where(d, x, y), y) = where(c & d, x, y)
     (UPat(Ops.WHERE, src=(_ANY("c"), UPat(Ops.WHERE, src=(_ANY("d"), _ANY("x"), _ANY("y"))), _ANY("y"))), nested_where),
     # where(z < m, x, m) = m    m = max(x, k), z >= k
-    (UPat(Ops.WHERE, src=(UPat(Ops.CMPLT, src=(UPat.cvar("z"), _ANY("m"))), _ANY("x"), _ANY("m"))), relu_gradient_form),
+    (UPat(Ops.WHERE, src=(UPat(Ops.CMPLT, src=(UPat.cvar("z"), _ANY("m"))), _ANY("x"), _ANY("m"))), above_limit),
+    # where(m == k, m, x) = m    m = max(x, k)
+    (UPat(Ops.WHERE, src=(UPat(Ops.CMPEQ, src=(_ANY("m"), UPat.cvar("z"))), _ANY("m"), _ANY("x"))), off_limit),
+    (UPat(Ops.WHERE, src=(UPat(Ops.CMPNE, src=(_ANY("m"), UPat.cvar("z"))), _ANY("x"), _ANY("m"))), off_limit),
     # casts
     (UPat(Ops.CAST, name="u"), lambda u: u.src[0] if u.src[0].dtype is u.dtype else None),
     (UPat(Ops.BITCAST, name="u"), lambda u: u.src[0] if u.src[0].dtype is u.dtype else None),
