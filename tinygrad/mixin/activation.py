@@ -63,7 +63,7 @@ class ActivationMixin(TrigonometryMixin):
         return self._hard_limit(min_val, max_val)
 
     def _hard_limit(self, low: float, high: float) -> Self:
-        limited = self.clamp(low, high).detach()
+        limited = self._kept_within(low, high).detach()
         return ((self <= low) | (self >= high)).where(limited, self)  # NaN keeps its gradient, as in torch
 
     @float_function(weak=True)
@@ -154,7 +154,7 @@ class ActivationMixin(TrigonometryMixin):
 
         if self.dtype in dtypes.weaks:
             return self.cast(dtypes.default_float)._normal_gelu().cast(self.dtype)
-        x = self.clamp(-100.0, 100.0)
+        x = self._kept_within(-100.0, 100.0)
         density = (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
         slope = ((x * math.sqrt(0.5)).erf() + 1) * 0.5 + x * density
         return approx.times_normal(self)._with_gradient(self, slope)
@@ -181,7 +181,7 @@ class ActivationMixin(TrigonometryMixin):
 
     def _limited(self) -> Self:
         """Return self within bounds beyond which a sigmoid is 0 or 1: an infinity times that 0 would be NaN."""
-        return self.clamp(-_FAR, _FAR)
+        return self._kept_within(-_FAR, _FAR)
 
     def _times_sigmoid(self, inner: Self, inner_slope: Self) -> Self:
         """Return self * sigmoid(inner), given the derivative of ``inner`` with respect to self.
@@ -217,7 +217,7 @@ class ActivationMixin(TrigonometryMixin):
             >>> Tensor([-4.0, 0.0, 3.0]).hardswish().tolist()
             [-0.0, 0.0, 3.0]
         """
-        value = (self < -3).where(-3.0, self) * ((self + 3).clamp(0, 6) * (1 / 6))
+        value = (self < -3).where(-3.0, self) * ((self + 3)._kept_within(0, 6) * (1 / 6))
         inside = self * (1 / 3) + 0.5
         return value._with_gradient(self, (self <= -3).where(0.0, (self < 3).where(inside, 1.0)))
 
@@ -288,6 +288,6 @@ class ActivationMixin(TrigonometryMixin):
             [-0.5, 0.75]
         """
         # Beyond 2**60 the quotient is 1 in every dtype.
-        x = self.clamp(-(2.0**60), 2.0**60)
+        x = self._kept_within(-(2.0**60), 2.0**60)
         divisor = self.abs() + 1
         return (x / (x.abs() + 1))._with_gradient(self, (divisor * divisor).reciprocal())

@@ -394,15 +394,16 @@ class OperatorMixin(PythonOperators, CreationMixin):
         low, high = (min_ if min_ is not None else min), (max_ if max_ is not None else max)
         if low is None and high is None:
             raise RuntimeError("clamp: at least one of min_ and max_ must be given")
-        limited = self._without_slope(self.ne(self)) if dtypes.is_float(self.dtype) else self
-        if low is not None:
-            if high is not None and not isinstance(low, (int, float)):
-                low = self.ufix(low)
-                low = low._without_slope(low.eq(high)) if dtypes.is_float(low.dtype) else low
-            limited = limited._limited_by(low, is_lower=True)
-        if high is not None:
-            limited = limited._limited_by(high, is_lower=False)
-        return limited
+        if low is not None and high is not None and not isinstance(low, (int, float)):
+            low = self.ufix(low)
+            low = low._without_slope(low.eq(high)) if dtypes.is_float(low.dtype) else low
+        x = self._without_slope(self.ne(self)) if dtypes.is_float(self.dtype) else self
+        return x._kept_within(low, high)
+
+    def _kept_within(self, low: Any, high: Any) -> Self:
+        """Return ``clamp`` whose gradient at NaN is 1, for functions that clamp on their way: NaN stays NaN in both."""
+        limited = self if low is None else self._limited_by(low, is_lower=True)
+        return limited if high is None else limited._limited_by(high, is_lower=False)
 
     def _without_slope(self, condition: Self) -> Self:
         """Return self, which has no gradient where the condition holds. It costs nothing: both choices are equal."""

@@ -338,13 +338,13 @@ class ReduceMixin(ElementwiseMixin):
         wide = self.cast(least_upper_dtype(own, dtypes.float32))
         magnitude = wide.abs()
         if p == 0:
-            norm = self.ne(0).sum(dim, keepdim=True).clamp(min_=eps)
+            norm = self.ne(0).sum(dim, keepdim=True)._kept_within(eps, None)
         elif p == math.inf:
-            norm = magnitude.max(dim, keepdim=True).clamp(min_=eps)
+            norm = magnitude.max(dim, keepdim=True)._kept_within(eps, None)
         elif p == 1:
-            norm = magnitude.sum(dim, keepdim=True).clamp(min_=eps)
+            norm = magnitude.sum(dim, keepdim=True)._kept_within(eps, None)
         else:
-            norm = wide._power_norm(p, dim, keepdim=True).clamp(min_=eps)
+            norm = wide._power_norm(p, dim, keepdim=True)._kept_within(eps, None)
         return (wide / norm).cast(own)
 
     def _power_norm(self, p: float, axis: Axis, keepdim: bool) -> Self:

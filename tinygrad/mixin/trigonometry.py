@@ -128,7 +128,7 @@ class TrigonometryMixin(UnaryMixin):
 
     def _cosh(self) -> Self:
         half = (self.abs() * 0.5 * LOG2E).alu(Ops.EXP2)
-        whole = (self.abs().clamp(max_=40.0) * LOG2E).alu(Ops.EXP2)
+        whole = (self.abs()._kept_within(None, 40.0) * LOG2E).alu(Ops.EXP2)
         return (self.abs() > 20).where(half * 0.5 * half, (whole + whole.reciprocal()) * 0.5)
 
     @float_function(weak=True)
