@@ -123,12 +123,11 @@ def _computable(value: UOp, target: Any) -> UOp:
 
 
 def _relu_of(where: UOp) -> UOp | None:
-    # WHERE(0 < m, x, m) with m = MAX(x, 0) is m: relu is written so that its gradient at 0 is 0.
-    cond, x, m = where.src
-    if m.op is Ops.MAX and cond.op is Ops.CMPLT and cond.src[1] is m and x in m.src:
-        zero = cond.src[0]
+    # WHERE(m == 0, m, x) with m = MAX(x, 0) is m: relu is written so that its gradient is 0 at 0 and 1 at NaN.
+    cond, m, x = where.src
+    if m.op is Ops.MAX and cond.op is Ops.CMPEQ and cond.src[0] is m and x in m.src:
         other = m.src[1] if m.src[0] is x else m.src[0]
-        if zero.base.op is Ops.CONST and zero.base.arg == 0 and other.base.op is Ops.CONST and other.base.arg == 0:
+        if all(limit.base.op is Ops.CONST and limit.base.arg == 0 for limit in (cond.src[1], other)):
             return m
     return None
 
