@@ -35,6 +35,8 @@ from tinygrad.uop.validity import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tinygrad.uop.ops import UOp
 
 __all__ = [
