@@ -28,7 +28,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from tinygrad.tensor import Tensor
 
@@ -93,7 +93,8 @@ def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
             return
         before = base
     written = [u for u in becomes if u.op is Ops.AFTER]
-    if any(dtypes.is_float(u.dtype) for u in written):
+    filled = [u for u in written if dtypes.is_float(u.dtype)]
+    if filled and not _are_initial_values(filled, before):
         return  # what the value was computed from is overwritten already
     # Draws of random numbers have storage of their own, which is written once: the same numbers can be drawn again.
     drawn = {u: becomes[u] for u in written if u.src[0].op is Ops.BUFFER}
@@ -121,6 +122,32 @@ def _lose(buffer: UOp) -> None:
         _lost[buffer] = weakref.WeakSet(origin.reads)
         while len(_lost) > _MOST_LOST:
             _lost.pop(next(iter(_lost.keys())), None)
+
+
+def _are_initial_values(filled: list[UOp], number: UOp) -> bool:
+    """Return whether writes fill fresh storage with constants, which a number reads as they leave it.
+
+    Such storage, of ``Tensor.ones`` say, holds data from then on; no gradient flows on to what was written.
+    """
+    storages = {u.src[0] for u in filled}
+    if len(storages) < len(filled) or any(s.op is not Ops.BUFFER for s in storages):
+        return False
+    if any(s is not u.src[0] for u in filled for s in _buffers_read(u)):
+        return False
+    # Read in another way than through the write, storage shows what it held before.
+    return all(s not in storages for s in _buffers_read(number, set(filled)))
+
+
+def _buffers_read(node: UOp, ends: Collection[UOp] = ()) -> Iterator[UOp]:
+    """Yield the BUFFERs of a graph as they are found, not looking below ``ends``."""
+    seen, stack = {node}, [node]
+    while stack:
+        node = stack.pop()
+        if node.op is Ops.BUFFER:
+            yield node
+        new = [] if node in ends else [s for s in node.src if s not in seen]
+        seen.update(new)
+        stack.extend(new)
 
 
 def _bound_storage() -> None:

@@ -193,6 +193,55 @@ def test_what_is_realized_and_not_read_is_where_gradients_end(weight: Tensor) ->
     assert weight.grad is None
 
 
+FRESH: dict[str, Callable[[], Tensor]] = {
+    "ones": lambda: Tensor.ones(3),
+    "full": lambda: Tensor.full((3,), 2.0),
+    "computed from ones": lambda: Tensor.ones(3) * 2 + 1,
+    "range": lambda: Tensor.arange(3.0).clone(),
+    "one number": lambda: Tensor(2.0, requires_grad=True),
+    "drawn": lambda: Tensor.uniform(3),
+}
+
+
+@pytest.mark.parametrize("make", FRESH.values(), ids=FRESH)
+def test_weights_that_have_no_value_before_the_read(make: Callable[[], Tensor]) -> None:
+    weight, other = make(), Tensor.ones(3)
+    loss = (weight * weight * other).sum()
+    loss.item()
+    loss.backward()
+    np.testing.assert_allclose(weight.grad.numpy(), 2 * weight.numpy() * 3 / weight.numel())
+    np.testing.assert_allclose(other.grad.numpy(), np.broadcast_to(weight.numpy() ** 2, 3))
+
+
+def test_a_weight_that_the_read_itself_overwrites() -> None:
+    weight = Tensor.ones(3)
+    loss = (weight * weight).sum()
+    weight.assign(Tensor.full((3,), 5.0, buffer=False))
+    Tensor.realize(loss, weight)
+    loss.backward()
+    assert weight.grad is None or weight.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("norm", [lambda: nn.LayerNorm(4), lambda: nn.BatchNorm(4), lambda: nn.RMSNorm(4)])
+def test_the_first_step_of_layers_that_start_from_ones(norm: Callable[[], Callable[[Tensor], Tensor]]) -> None:
+    steps = []
+    for is_read_first in (False, True):
+        Tensor.manual_seed(3)
+        layers = [nn.Linear(4, 4), norm(), nn.Linear(4, 1)]
+        optimizer = nn.optim.SGD(nn.state.get_parameters(layers), lr=0.1)
+        with Context(TRAINING=1):
+            for _ in range(2):
+                loss = (Tensor.arange(8).reshape(2, 4).float().sequential(layers) - 1).square().mean()
+                if is_read_first:
+                    loss.item()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        steps.append([p.numpy() for p in nn.state.get_parameters(layers)])
+    for a, b in zip(*steps, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 def test_a_training_loop_may_print_before_backward() -> None:
     losses = []
     for is_read_first in (False, True):
