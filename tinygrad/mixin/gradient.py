@@ -56,7 +56,7 @@ class GradientMixin(Hooks):
 
         Raises:
             AssertionError: Self is no scalar and ``gradient`` is None, or its shape differs.
-            DTypeError: Self or a target is no float, or a target is a constant without storage.
+            DTypeError: Self or a target is no float.
             RuntimeError: An operation on the way has no gradient rule.
 
         Example:
@@ -68,9 +68,6 @@ class GradientMixin(Hooks):
             if not dtypes.is_float(tensor.dtype) or (name != "self" and tensor.dtype in dtypes.weaks):
                 raise DTypeError(error_text("gradient", f"only float Tensors have gradient, {name} is {tensor.dtype}",
                                             {name: tensor}))  # fmt: skip
-            if name != "self" and tensor._uop.op is Ops.CONST:
-                raise DTypeError(error_text("gradient", f"{name} is a constant, one node with all of its value",
-                                            {name: tensor}, hint="t.clone() has storage; compute with it"))  # fmt: skip
         root, *nodes = self._differentiated(*targets)
         found = compute_gradient(root, root_gradient(self, gradient), nodes)
         return [self._wrap_uop(found[node] if node in found else node.const_like(0)) for node in nodes]
