@@ -233,6 +233,7 @@ CONV_AND_POOL: list[Case] = [
     (lambda: IMAGE.conv2d(WEIGHT, dilation="a"), TypeError, ["conv2d", "dilation", "'a'"]),
     (lambda: IMAGE.conv2d(WEIGHT, padding=(1, 2, 3)), ValueError, ["conv2d", "padding (1, 2, 3)"]),
     (lambda: IMAGE.conv2d(WEIGHT.to("PYTHON")), RuntimeError, ["conv2d", "same device"]),
+    (lambda: IMAGE.max_unpool2d((IMAGE * 0).int().to("PYTHON"), 1), RuntimeError, ["max_unpool2d", "same device"]),
     (lambda: IMAGE.conv2d(WEIGHT, f32(3)), (IndexError, ValueError), ["conv2d", "(1, 3, 1, 1)"]),
     (lambda: IMAGE.conv2d(None), (TypeError, AttributeError), ["conv2d", "weight", "None"]),
     (lambda: IMAGE.conv_transpose2d(WEIGHT), AssertionError, ["conv_transpose2d", "2 channels", "expects 4"]),

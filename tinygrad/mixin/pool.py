@@ -15,7 +15,7 @@ from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import ceildiv, make_tuple, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.conv import Pair, pads_of, per_dim
-from tinygrad.mixin.hooks import known_size, smax, smin, ssimplify
+from tinygrad.mixin.hooks import check_same_device, known_size, smax, smin, ssimplify
 from tinygrad.mixin.resize import ResizeMixin
 from tinygrad.mixin.window_gradient import overlapping_windows
 
@@ -212,6 +212,7 @@ class PoolMixin(ResizeMixin):
 
         Raises:
             ShapeError: Shapes of values and indices differ.
+            DeviceError: Their devices do.
             IndexError: With CHECK_BOUNDS=1, an index is no position of the output. By default its value is left out.
 
         Example:
@@ -228,6 +229,7 @@ class PoolMixin(ResizeMixin):
                     rule="equal shapes",
                 )
             )
+        check_same_device("max_unpool2d", self, indices)
         kernel = make_tuple(kernel_size, 2)
         dims, name = len(kernel), "max_unpool2d"
         kernel = per_dim(name, "kernel_size", kernel, dims)
