@@ -294,12 +294,12 @@ class DTypes:
     @property
     def default_float(self) -> DType:
         """The dtype of Python floats: the context variable DEFAULT_FLOAT. Read-only."""
-        return to_dtype(DEFAULT_FLOAT.get())
+        return _default_dtype("DEFAULT_FLOAT", DEFAULT_FLOAT.get())
 
     @property
     def default_int(self) -> DType:
         """The dtype of Python ints: the context variable DEFAULT_INT. Read-only."""
-        return to_dtype(DEFAULT_INT.get())
+        return _default_dtype("DEFAULT_INT", DEFAULT_INT.get())
 
     @staticmethod
     def finfo(dtype: DType) -> tuple[Any, Any]:
@@ -342,6 +342,14 @@ def _dtype_by_name(name: str) -> DType:
         raise AttributeError(
             f"{name!r} is not the name of a dtype; known names: {', '.join(sorted(DTYPES_DICT))}"
         ) from None
+
+
+@functools.lru_cache(maxsize=256)
+def _default_dtype(variable: str, name: str) -> DType:
+    dtype, fitting = to_dtype(name), dtypes.floats if variable == "DEFAULT_FLOAT" else dtypes.ints
+    if dtype not in fitting:
+        raise ValueError(f"{variable}: {name} is none of {', '.join(repr(d).removeprefix('dtypes.') for d in fitting)}")
+    return dtype
 
 
 def to_dtype(x: DTypeLike) -> DType:

@@ -171,6 +171,15 @@ class TestDType:
                 with pytest.raises(AttributeError):
                     setattr(dtypes, name, dtypes.half)
 
+    @pytest.mark.parametrize(
+        ("variable", "name"), [("DEFAULT_INT", "float32"), ("DEFAULT_INT", "bool"), ("DEFAULT_FLOAT", "int32"),
+                               ("DEFAULT_FLOAT", "weakfloat"), ("DEFAULT_INT", "void")],
+    )  # fmt: skip
+    def test_a_default_of_another_kind_is_refused(self, variable: str, name: str) -> None:
+        message = f"{variable}: {name} is none of .*(long|double)"
+        with Context(**{variable: name}), pytest.raises(ValueError, match=message):
+            getattr(dtypes, variable.lower())
+
 
 class TestFromPy:
     @pytest.mark.parametrize(
