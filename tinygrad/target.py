@@ -8,6 +8,7 @@ Why:  a target is written by users, compared and printed in several stages, and 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 # Environment variables that once chose a device or a renderer by themselves; ``DEV`` says all of it now.
@@ -38,12 +39,11 @@ class Target:
         Raises:
             RuntimeError: More than one ``+``, or more than two ``:`` behind the device.
         """
-        front, plus, back = text.strip().partition("+")
-        if not plus:
-            front, back = "", front
-        if "+" in back:
+        # A plus behind a comma switches on a feature of the architecture.
+        *front, back = re.split(r"(?<!,)[+]", text.strip())
+        if len(front) > 1:
             raise RuntimeError(f"DEV: {text!r} has too many '+'; write [INTERFACE[:INDICES]+]DEVICE[:RENDERER[:ARCH]]")
-        interface, _, indices = front.partition(":")
+        interface, _, indices = "".join(front).partition(":")
         fields = back.split(":")
         if len(fields) > 3 or ":" in indices:
             raise RuntimeError(f"DEV: {text!r} has too many ':'; write [INTERFACE[:INDICES]+]DEVICE[:RENDERER[:ARCH]]")

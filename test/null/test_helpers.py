@@ -445,6 +445,8 @@ class TestTarget:
             ("CPU:llvm", ("CPU", "LLVM", "", "", "")),
             ("CPU::x86_64,native", ("CPU", "", "x86_64,native", "", "")),
             ("CPU:LLVM:x86_64,znver2,avx2,-avx512f", ("CPU", "LLVM", "x86_64,znver2,avx2,-avx512f", "", "")),
+            ("CPU:LLVM:x86_64,znver2,+avx2", ("CPU", "LLVM", "x86_64,znver2,+avx2", "", "")),
+            ("PCI:0,2+NV::sm_90,+x", ("NV", "", "sm_90,+x", "PCI", "0,2")),
             ("USB+AMD:LLVM", ("AMD", "LLVM", "", "USB", "")),
             ("PCI:0,2+NV", ("NV", "", "", "PCI", "0,2")),
         ],

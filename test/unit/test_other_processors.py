@@ -56,3 +56,26 @@ def test_code_for_a_processor_with_more_features_is_compiled_and_not_run(device:
     else:
         assert done.returncode == 1
         assert "was compiled for x86_64,sapphirerapids, and this processor has no amx-bf16" in done.stderr
+
+
+NAMES = [
+    ("x86_64,haswel", "no processor 'haswel' of x86_64; did you mean 'haswell'?"),
+    ("x86_64,nosuch", "no processor 'nosuch' of x86_64"),
+    ("x86_64,cortex-a72", "no processor 'cortex-a72' of x86_64"),
+    ("x86_64,native,-avx5", "no feature 'avx5' of x86_64"),
+    ("x86_64,x86-64,+avx-2", "no feature 'avx-2' of x86_64; did you mean 'avx2'?"),
+    ("aarch64,haswel", "no processor 'haswel' of aarch64"),
+    ("x86_64,ivybridge,-avx", ""),
+    ("aarch64,cortex-a72", ""),
+]
+
+
+@pytest.mark.parametrize(("arch", "message"), NAMES)
+def test_names_that_llvm_does_not_know(arch: str, message: str) -> None:
+    """LLVM itself ignores them, or ends the process where the code needs what the processor would have had."""
+    code = "from tinygrad import Tensor; (Tensor.empty(8) * 2).realize()"
+    env = {**os.environ, "DEV": f"NULL:LLVM:{arch}"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == bool(message), done.stderr
+    assert message in done.stderr
+    assert "not a recognized" not in done.stderr

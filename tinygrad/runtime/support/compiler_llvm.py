@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import difflib
 import functools
 import importlib.util
 import sys
@@ -21,7 +22,8 @@ from typing import Any, Final
 
 from tinygrad.device import CompileError, Compiler
 from tinygrad.forking import renew_in_child
-from tinygrad.runtime.support.cpu_arch import CPUArch
+from tinygrad.runtime.support.cpu_arch import CPUArch, known_names
+from tinygrad.runtime.support.llvm_names import unknown_names
 
 # 0 to 3, as clang's -O levels: it chooses instruction selection and scheduling. 2 and 3 give the same code for kernels.
 _CODEGEN_LEVEL: Final = 2
@@ -130,6 +132,23 @@ def host_features() -> str:
     return _take_string(library, text)
 
 
+@functools.cache
+def check_names(arch: CPUArch) -> None:
+    """Refuse a processor or features that LLVM does not know.
+
+    Raises:
+        CompileError: There are some.
+    """
+    given = {arch.cpu, *(feature[1:] for feature in arch.features)} - {""}
+    if given <= known_names():
+        return
+    for name in unknown_names(_TRIPLES[arch.machine], arch.cpu, arch.features):
+        what, plain = ("processor", name) if name == arch.cpu else ("feature", name[1:])
+        near = difflib.get_close_matches(plain, known_names(), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise CompileError(f"DEV: LLVM knows no {what} {plain!r} of {arch.machine}{hint}")
+
+
 class LLVMCompiler(Compiler):
     """Compiles LLVM IR for one processor; may be used from several threads at once."""
 
@@ -151,6 +170,7 @@ class LLVMCompiler(Compiler):
         target = library.GetTargetFromTriple(triple, ctypes.byref(error))
         if not target:
             raise CompileError(f"LLVM: no target for {triple.decode()}: {_take_string(library, error)}")
+        check_names(arch)
         native = not arch.cpu
         cpu = host_cpu() if native else arch.cpu
         features = ",".join(([host_features()] if native else []) + list(arch.features))

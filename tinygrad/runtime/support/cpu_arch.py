@@ -225,6 +225,12 @@ def parse_arch(text: str = "") -> CPUArch:
 
 
 @functools.cache
+def known_names() -> frozenset[str]:
+    """Return the processors and features that choose code here; LLVM knows more."""
+    return frozenset(_CPU_FEATURES).union(*_CPU_FEATURES.values(), {"generic"})
+
+
+@functools.cache
 def missing_features(text: str = "") -> tuple[str, ...]:
     """Return the known features that code for an architecture may use and the processor that runs does not have."""
     known = frozenset[str]().union(*_CPU_FEATURES.values())
