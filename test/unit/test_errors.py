@@ -515,7 +515,15 @@ LAYERS: list[Case] = [
     (lambda: nn.GroupNorm(3, 4), ValueError, ["GroupNorm", "3", "4"]),
     (lambda: nn.LayerNorm(4)(M), AssertionError, ["LayerNorm", "(4,)", "(2, 3)"]),
     (lambda: nn.Embedding(5, 2)(M), TypeError, ["Embedding", "float"]),
-    (lambda: nn.BatchNorm(3)(f32(2, 4, 5)), (ValueError, IndexError), ["BatchNorm", "3", "4"]),
+    *[
+        (
+            lambda sz=sz, shape=shape, options=options: nn.BatchNorm(sz, **options)(f32(*shape)),
+            (ValueError, IndexError),
+            ["BatchNorm", f"{sz} channels in axis 1", str(shape)],
+        )
+        for sz, shape in ((3, (2, 4, 5)), (3, (2, 1, 5)), (1, (2, 3)), (3, (3,)), (4, (2, 3, 4, 4)))
+        for options in ({}, {"affine": False}, {"track_running_stats": False})
+    ],
     *[
         (lambda x=x: nn.LSTMCell(3, 4)(x), ValueError, ["LSTMCell", f"{x.ndim} dims", "(N, input_size)"])
         for x in (f32(3), f32(1, 2, 3))

@@ -11,6 +11,7 @@ from tinygrad.boundary import explain_methods
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import TRAINING, make_tuple, prod
+from tinygrad.mixin.composite import sizes_differ
 from tinygrad.tensor import Tensor
 
 __all__ = [
@@ -79,7 +80,15 @@ class BatchNorm:
         return mean, centred.square().mean(axis=axes)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Normalise x of shape (N, sz, ...)."""
+        """Normalise x of shape (N, sz, ...).
+
+        Raises:
+            LayerShapeError: Axis 1 of ``x`` has another size.
+        """
+        held = self.running_mean if self.track_running_stats else self.weight
+        if held is not None and (x.ndim < 2 or sizes_differ(x.shape[1], held.shape[0])):
+            summary = f"expected an input with {held.shape[0]} channels in axis 1, got shape {shown(x.shape)}"
+            raise LayerShapeError(error_text("BatchNorm", summary, {"input": x}))
         mean, var = self.calc_stats(x)
         if self.track_running_stats and TRAINING:
             self._track(x, mean.detach(), var.detach())
