@@ -93,8 +93,12 @@ class TrainingFlags(InPlaceNames):
         self.is_param = bool(value)
         if bool(value) is not self._wants_grad:
             self._wants_grad = bool(value)
-        if value and self.uop.is_virtual and dtypes.is_float(self.uop.dtype):
-            # A parameter needs storage of its own: all constants of one value are one node.
+        if value:
+            self._give_storage()
+
+    def _give_storage(self) -> None:
+        """Give a float constant storage: all constants of one value are one node, and a parameter is not the others."""
+        if self.uop.is_virtual and dtypes.is_float(self.uop.dtype):
             self.uop = new_storage(self.uop)
 
     def is_param_(self, is_param: bool = True) -> Self:

@@ -353,3 +353,19 @@ def test_two_micro_batches_per_step() -> None:
         (p * factor).sum().backward()
     optimizer.step()
     assert p.tolist() == [0.25, 1.25]
+
+
+@pytest.mark.parametrize("value", [1.0, 2.0, 0.0])
+@pytest.mark.parametrize("make", [nn.optim.SGD, nn.optim.Adam, nn.optim.Muon])
+def test_a_constant_can_be_a_parameter(make: Any, value: float) -> None:
+    """Its gradient is its own: not that of literals of the same value."""
+    scale = Tensor(value)
+    optimizer = make([scale], lr=0.5)
+    x = Tensor([1.0, 2.0, 3.0])
+    with Context(TRAINING=1):
+        optimizer.zero_grad()
+        (x * scale * value + scale + value).sum().backward()
+        assert scale.grad is not None
+        assert scale.grad.item() == 6 * value + 3
+        optimizer.step()
+    assert scale.item() < value

@@ -56,6 +56,7 @@ class Optimizer:
 
     Args:
         params: Tensors to update. Those with ``is_param`` False are buffers: they are only realized with the step.
+            A float constant such as ``Tensor(1.0)`` gets storage, so compute with it only afterwards.
         lr: Learning rate, at least 0.
         device: Where the state lives; the device of the first parameter when None.
         fused: Whether all parameters are updated as one flat tensor; the context variable FUSE_OPTIM when None.
@@ -115,6 +116,8 @@ class Optimizer:
                              "buffers, which .is_param_(False) makes")  # fmt: skip
         if not self.params:
             raise AssertionError(f"none of the {len(tensors)} tensors has is_param set, so there is none to train")
+        for param in self.params:
+            param._give_storage()
         self.device = self.params[0].device if device is None else device
         self.fused = bool(FUSE_OPTIM.value) if fused is None else bool(fused)
         self.param_dtype = to_dtype(getenv("OPTIM_DTYPE", "float32"))
