@@ -34,8 +34,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks so small that tiny kernels have several of each kind."""
     for name, value in {"TERMS": (8, 16), "ONE_BLOCK": 16, "STACK_BYTES": 4 * (48 * 48 + 2 * 16 * 48)}.items():
         monkeypatch.setattr(blocking, name, value)
-    for name, value in {"WORDS": 32, "ROWS": 48, "COLUMNS": 64}.items():
+    for name, value in {"WORDS": 32, "ROWS": 48, "COLUMNS": 64, "ONE_BLOCK": 48}.items():
         monkeypatch.setattr(tile_blocks, name, value)
+    for name in ("ONE_BLOCK_ROWS", "ONE_BLOCK_COLUMNS"):
+        monkeypatch.setattr(tile_blocks, name, 96)
     for name, least in {"BLOCK_WORK": 0, "MIN_SIDE": 1, "MIN_TERMS": 1}.items():
         monkeypatch.setattr(split, name, least)
     monkeypatch.setattr(contraction, "optimize_strips", lambda *_: False)
@@ -299,7 +301,7 @@ def test_products_of_narrow_numbers_on_the_interpreter(pair: str, unit: str) -> 
     if unit == "dots" and pair == "uint8 uint8":
         pytest.skip("no dot product has two unsigned factors")
     out = sums_of(left, right)
-    m, n, k = (26, 40, 22) if unit == "dots" else (17, 20, 70)
+    m, n, k = (26, 40, 22) if unit == "dots" else (17, 20, 210)
     sink = narrow_matmul(m, n, k, "nn", left, right, out)
     arrays, want = narrow_operands(m, n, k, "nn", left, right, 3)
     got, used = run_on(DOTS if unit == "dots" else TILES, sink, arrays, "PYTHON")

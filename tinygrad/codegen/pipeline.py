@@ -71,8 +71,10 @@ def program_info(linear: list[UOp], sink: UOp, renderer: Renderer) -> ProgramInf
 
     info: KernelInfo = sink.arg
     buffers, variables = kernel_arguments(linear)
-    written = {u.src[0].buf_uop for u in linear if u.op is Ops.STORE}
-    read = {u.src[0].buf_uop for u in linear if u.op is Ops.LOAD}
+    written, read = (
+        {u.src[0].buf_uop.arg.slot for u in linear if u.op is op and u.src[0].buf_uop.op is Ops.PARAM}
+        for op in (Ops.STORE, Ops.LOAD)
+    )
     grid: dict[str, Any] = {}
     for u in linear:
         if u.op is Ops.SPECIAL:
@@ -88,8 +90,8 @@ def program_info(linear: list[UOp], sink: UOp, renderer: Renderer) -> ProgramInf
         local_size=tuple(grid.get(f"lidx{i}", 1) for i in range(3)) if has_local else None,
         vars=tuple(variables),
         globals=tuple(u.arg.slot for u in buffers),
-        outs=tuple(u.arg.slot for u in buffers if u in written),
-        ins=tuple(u.arg.slot for u in buffers if u in read),
+        outs=tuple(u.arg.slot for u in buffers if u.arg.slot in written),
+        ins=tuple(u.arg.slot for u in buffers if u.arg.slot in read),
         target=str(renderer.target),
         estimates=estimates,
         pieces=parts,

@@ -167,8 +167,12 @@ class Renderer:
 
 
 def kernel_arguments(uops: Sequence[UOp]) -> tuple[list[UOp], list[UOp]]:
-    """Return the buffers of a linear program by slot and its variables by name: the order in which they are passed."""
+    """Return the buffers of a linear program by slot and its variables by name: the order in which they are passed.
+
+    Several PARAMs of one slot are the same buffer, seen with several dtypes; one of them stands for it.
+    """
     params = [u for u in dict.fromkeys(uops) if u.op is Ops.PARAM]
     variables = [u for u in params if u.arg.addrspace is AddrSpace.ALU]
     buffers = [u for u in params if u.arg.addrspace is not AddrSpace.ALU]
+    buffers = list({u.arg.slot: u for u in reversed(buffers)}.values())
     return sorted(buffers, key=lambda u: u.arg.slot), sorted(variables, key=lambda u: u.arg.name)

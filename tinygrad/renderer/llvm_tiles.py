@@ -56,6 +56,7 @@ class Tiles:
         self.used = bool(products)
         self.variables: dict[UOp, int] = {}  # register variable -> tile
         self.held: dict[UOp, int] = {}  # value -> tile that it is in now
+        self.starts: dict[UOp, int] = {}  # load of what a sum starts with -> tile of the sum
         self.streamed: set[UOp] = set()
         self._last_use = {s: u for u in products for s in u.src[:2]}
         self._free: list[int] = []
@@ -76,15 +77,18 @@ class Tiles:
                     raise CompileError(f"LLVM: the operand of a tile product is a {u.op}; only plain loads can be one")
                 if len(loops) > 1 and loops[-2] in u.src[0].src[1].toposort():
                     self.streamed.add(u)
+        for u in uops:
+            if u.op is Ops.STORE and u.src[0].without_after in self.variables and u.src[1].op is Ops.LOAD:
+                self.starts[u.src[1]] = self.variables[u.src[0].without_after]
         self._free = list(range(len(self.variables), TILE_REGISTERS))
 
     def _call(self, function: str, *operands: str) -> None:
         self.b.declare("void", function, operands)
         self.b.append(f"call void @{function}({', '.join(operands)})")
 
-    def is_operand(self, u: UOp) -> bool:
-        """Whether a LOAD is the operand of a product."""
-        return u in self._last_use
+    def is_tile(self, u: UOp) -> bool:
+        """Whether a LOAD is the operand of a product, or what a sum starts with."""
+        return u in self._last_use or u in self.starts
 
     # ---- instructions
 
@@ -104,15 +108,20 @@ class Tiles:
         return ["call void @llvm.x86.tilerelease()"]
 
     def load(self, u: UOp, pointer: Value) -> None:
-        """Load an operand into a free tile."""
+        """Load an operand into a free tile, or what a sum starts with into its tile."""
+        if u in self.starts:
+            self._load(self.starts[u], u, pointer, "tileloadd64")
+            return
         if not self._free:
             raise CompileError(f"LLVM: more than {TILE_REGISTERS} tiles are needed at once; use fewer copies")
-        tile = self.held[u] = self._free.pop(0)
-        kind = "tileloaddt164" if u in self.streamed else "tileloadd64"
+        self._load(self._free.pop(0), u, pointer, "tileloaddt164" if u in self.streamed else "tileloadd64")
+
+    def _load(self, tile: int, u: UOp, pointer: Value, kind: str) -> None:
+        self.held[u] = tile
         self._call(f"llvm.x86.{kind}", f"i8 {tile}", f"ptr {pointer.name}", f"i64 {_ROW_BYTES}")
 
     def set_variable(self, register: UOp, value: UOp) -> None:
-        """Store to a register variable: zero, or what was multiplied into its tile."""
+        """Store to a register variable: zero, or what was loaded or multiplied into its tile."""
         tile = self.variables[register]
         if value in self.held:
             if self.held[value] != tile:
@@ -120,7 +129,7 @@ class Tiles:
         elif value.op is Ops.STACK and all(s.op is Ops.CONST and s.arg == 0 for s in value.src):
             self._call("llvm.x86.tilezero", f"i8 {tile}")
         else:
-            raise CompileError(f"LLVM: sums of tiles start at zero, not with a {value.op}")
+            raise CompileError(f"LLVM: sums of tiles start at zero or with a load, not with a {value.op}")
 
     def multiply(self, u: UOp) -> None:
         """Add a product to the tile of its sum."""

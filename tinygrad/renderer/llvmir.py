@@ -304,7 +304,7 @@ class _Kernel:
             else:
                 self.values[u] = self.registers[register]
             return
-        if self.tiles.is_operand(u):
+        if self.tiles.is_tile(u):
             self.tiles.load(u, self.address(target))
             return
         pointer = self.address(target)

@@ -19,7 +19,7 @@ from tinygrad.codegen.opt.tc import BFLOAT16, BFLOAT16_TILES, BYTE_TILES, BYTES,
 from tinygrad.device import CompileError, Compiler
 from tinygrad.dtype import AddrSpace, DType, dtypes, truncate
 from tinygrad.helpers import to_function_name
-from tinygrad.renderer import Renderer
+from tinygrad.renderer import Renderer, kernel_arguments
 from tinygrad.uop import AxisType, GroupOp, Ops
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 # Memory views read and write these themselves; the other dtypes are decoded by table.
 DIRECT_FORMATS: Final = frozenset("?bBhHiIqQfd")
+
+
+def memory_format(dtype: DType) -> str:
+    """Return the format of the memory view of a buffer: narrow floats, which Python 3.11 does not know, are bits."""
+    return str(dtype.fmt) if dtype.fmt in DIRECT_FORMATS else "H" if dtype.itemsize == 2 else "B"
+
 
 # ---- elementwise: op -> expression of its operands {0}, {1}, {2} ---------------------------------------------------
 
@@ -149,6 +155,7 @@ class _Writer:
         self.depth = 1
         self.names: dict[UOp, str] = {}
         self.lanes: dict[UOp, int] = {}  # 0 is a scalar
+        self.buffers: dict[int, UOp] = {}  # slot -> its first argument
         self.has_barrier = self.has_threads = False
 
     def line(self, text: str) -> None:
@@ -225,6 +232,14 @@ class _Writer:
 
     def param(self, u: UOp) -> None:
         self.names[u], self.lanes[u] = param_name(u), 0
+        if u.arg.addrspace is AddrSpace.ALU:
+            return
+        first = self.buffers.setdefault(u.arg.slot, u)
+        if u.dtype is not first.dtype:
+            # The same memory, seen with another dtype.
+            self.names[u] = f"{param_name(u)}_{u.dtype.full_name}"
+            nbytes = memory_size(u) * u.dtype.itemsize
+            self.line(f"{self.names[u]} = {param_name(u)}.cast('B')[:{nbytes}].cast('{memory_format(u.dtype)}')")
 
     def buffer(self, u: UOp) -> None:
         shape = u.arg.shape
@@ -257,12 +272,12 @@ class _Writer:
         lanes = self.lanes[position] or int(u.arg or 0)
         gate = u.src[2] if len(u.src) > 2 else None
         if not lanes:
-            text = _read(memory, self.names[position])
+            text = self._read(memory, self.names[position])
             if gate is not None:
                 text = f"({text}) if {self.names[gate]} else {self.names[u.src[1]]}"
             self.define(u, text, 0)
             return
-        read = _read(memory, "i")
+        read = self._read(memory, "i")
         if gate is None:
             self.define(u, f"[{read} for i in {self._positions(position, lanes)}]", lanes)
             return
@@ -293,8 +308,15 @@ class _Writer:
         self._write(memory, "i", "x")
         self.depth -= 1
 
+    def _read(self, memory: UOp, position: str) -> str:
+        name, size, dtype = self.names[memory], memory_size(memory), memory.dtype
+        item = f"{name}[{position}]"
+        if memory.op is Ops.PARAM and dtype.fmt not in DIRECT_FORMATS:
+            item = f"table_{dtype.full_name}[{item}]"
+        return f"{item} if 0 <= {position} < {size} else out_of_bounds('load', '{name}', {position}, {size})"
+
     def _write(self, memory: UOp, position: str, value: str) -> None:
-        name, size = memory_name(memory), memory_size(memory)
+        name, size = self.names[memory], memory_size(memory)
         self.line(f"if not 0 <= {position} < {size}: out_of_bounds('store', '{name}', {position}, {size})")
         encoded = memory.dtype.fmt in DIRECT_FORMATS or memory.op is Ops.BUFFER
         self.line(f"{name}[{position}] = {value if encoded else f'encode_{memory.dtype.full_name}({value})'}")
@@ -389,25 +411,12 @@ def local_name(u: UOp) -> str:
     return f"local{u.arg.slot}"
 
 
-def memory_name(u: UOp) -> str:
-    """Return the name of a buffer argument or of local memory."""
-    return param_name(u) if u.op is Ops.PARAM else local_name(u)
-
-
 def memory_size(u: UOp) -> int:
     """Return the number of elements of a buffer argument or of local memory."""
     size = 1
     for dim in u.arg.shape:
         size *= int(dim)
     return size
-
-
-def _read(memory: UOp, position: str) -> str:
-    name, size, dtype = memory_name(memory), memory_size(memory), memory.dtype
-    item = f"{name}[{position}]"
-    if memory.op is Ops.PARAM and dtype.fmt not in DIRECT_FORMATS:
-        item = f"table_{dtype.full_name}[{item}]"
-    return f"{item} if 0 <= {position} < {size} else out_of_bounds('load', '{name}', {position}, {size})"
 
 
 class PythonRenderer(Renderer):
@@ -470,10 +479,7 @@ class PythonRenderer(Renderer):
         writer = _Writer()
         for u in uops:
             writer.write(u)
-        params = sorted((u for u in uops if u.op is Ops.PARAM), key=lambda u: (u.arg.slot, u.arg.name or ""))
-        buffers = [u for u in params if u.arg.addrspace is not AddrSpace.ALU]
-        names = sorted({u.arg.name: u for u in params if u.arg.addrspace is AddrSpace.ALU}.items())
-        variables = [param_name(u) for _, u in names]
+        buffers, variables = kernel_arguments(uops)
         locals_ = [u for u in uops if u.op is Ops.BUFFER and u.arg.addrspace is AddrSpace.LOCAL]
         info = uops[-1].arg
         head = [
@@ -485,7 +491,7 @@ class PythonRenderer(Renderer):
         ]
         for unpacked, source in (
             ([param_name(u) for u in buffers], "bufs"),
-            (variables, "vals"),
+            ([param_name(u) for u in variables], "vals"),
             ([local_name(u) for u in locals_], "shared"),
         ):
             if unpacked:

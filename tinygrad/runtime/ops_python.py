@@ -19,7 +19,7 @@ from typing import Any
 from tinygrad.device import Allocator, BufferSpec, Compiled, Program, TinyELF
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.helpers import to_mv
-from tinygrad.renderer.python import DIRECT_FORMATS, PythonRenderer
+from tinygrad.renderer.python import PythonRenderer, memory_format
 
 __all__ = ["PythonAllocator", "PythonDevice", "PythonProgram", "PythonRenderer"]
 
@@ -115,8 +115,7 @@ class PythonProgram(Program):
             nbytes = size * dtype.itemsize
             if len(buf) < nbytes:
                 raise IndexError(f"{self.name}: buffer {number} has {len(buf)} bytes, the kernel's has {nbytes}")
-            # The memory views of Python 3.11 do not know float16: narrow floats are handled as bits.
-            code: Any = dtype.fmt if dtype.fmt in DIRECT_FORMATS else "H" if dtype.itemsize == 2 else "B"
+            code: Any = memory_format(dtype)
             typed.append(buf[:nbytes].cast(code))
         return tuple(typed)
 

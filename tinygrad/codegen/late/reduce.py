@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.codegen.opt.tc import is_tile_arg
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import ParamArg, UOp, identity_element
@@ -35,10 +36,11 @@ class _Accumulated:
             and dtypes.is_float(value.dtype)
             and value not in low.vals
         )
-        # The last source of a WMMA is a zero, in whose place the sum so far comes.
+        # The last source of a WMMA is where its sum starts; in its place the sum so far comes.
         self.is_dot = self.op is Ops.ADD and value.op is Ops.WMMA and value not in low.vals
         self.inputs = value.src[:2] if self.is_dot else value.src if self.fused else (value,)
-        for s in self.inputs:
+        self.start = value.src[2] if self.is_dot else None
+        for s in (*self.inputs, *((self.start,) if self.start is not None else ())):
             low.evaluate(s)
         self.copies = low.bits_of(low.mask[node] & low.copy_bits)
         self.cps = tuple(sorted((*self.copies, *unroll)))
@@ -57,7 +59,7 @@ class _Accumulated:
         before = self.state.get(key)
         dtype = self.node.dtype
         if self.is_dot:
-            start = values.splat(values.const(0, dtype), self.width(low)) if before is None else before
+            start = self.first(low, env) if before is None else before
             new = values.alu(Ops.WMMA, dtype, (*inputs, start), self.node.src[0].arg)
         elif before is None:
             new = values.alu(Ops.MUL, dtype, inputs) if self.fused else inputs[0]
@@ -68,6 +70,19 @@ class _Accumulated:
         self.state[key] = new
         low.order.append(new)
 
+    def load_ahead(self, low: Lowering) -> None:
+        """Load the operands of all copies of a tile product first: what is late is waited for once, not for each."""
+        if self.is_dot and is_tile_arg(self.node.src[0].arg):
+            low.order.extend(operand for s in self.inputs for operand in low.vals[s].values())
+
+    def first(self, low: Lowering, env: dict[int, int]) -> UOp:
+        """Return what the accumulator of one copy starts with."""
+        if self.start is None:
+            value = low.values.const(identity_element(self.op, self.node.dtype), self.node.dtype)
+        else:
+            value = low.vals[self.start][tuple(env[i] for i in low.copies(self.start))]
+        return low.values.splat(value, self.width(low))
+
     def width(self, low: Lowering) -> int:
         """Return the lanes of the accumulators."""
         widths = [low.values.width.get(v, 1) for s in self.inputs for v in low.vals[s].values()]
@@ -75,17 +90,17 @@ class _Accumulated:
 
 
 def _open_accumulators(low: Lowering, acc: _Accumulated, outer: tuple[UOp, ...], loops: list[UOp]) -> None:
-    """Make a register per copy and chain, set to the identity in front of the loop, and read it inside."""
+    """Make a register per copy and chain, set to where its sum starts in front of the loop, and read it inside."""
     values, dtype, width = low.values, acc.node.dtype, acc.width(low)
-    identity = values.splat(values.const(identity_element(acc.op, dtype), dtype), width)
     for combo in low.combos(acc.copies):
+        start = acc.first(low, dict(zip(acc.copies, combo, strict=True)))
         for chain in range(acc.chains):
             shape = () if width == 1 else (width,)
             register = UOp(Ops.BUFFER, dtype, (), ParamArg(next(low.slots), dtype, shape, addrspace=AddrSpace.REG))
             before = register.after(*outer)
-            start = UOp(Ops.STORE, dtypes.void, (before, identity))
+            started = UOp(Ops.STORE, dtypes.void, (before, start))
             acc.home[combo, chain] = register
-            inside = UOp(Ops.LOAD, dtype, (register.after(start, *loops),))
+            inside = UOp(Ops.LOAD, dtype, (register.after(started, *loops),))
             if width > 1:
                 values.width[inside] = width
             acc.state[combo, chain] = inside
@@ -167,6 +182,8 @@ def lower_reduces(low: Lowering, nodes: list[UOp]) -> None:
         outer = tuple(low.evaluate(low.ranges[i])[()] for i in low.bits_of(outer_bits))
         for acc in group:
             _open_accumulators(low, acc, outer, loops)
+    for acc in group:
+        acc.load_ahead(low)
     for turn, copy in enumerate(low.combos(unroll)):
         for acc in group:
             env: dict[int, Any] = dict(zip(unroll, copy, strict=True))

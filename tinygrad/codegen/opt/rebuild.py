@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.codegen.late.affine import affine
 from tinygrad.codegen.late.structure import is_memory
+from tinygrad.codegen.opt.words import word_of
 from tinygrad.codegen.simplify import rebuild
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.uop import AxisType, Ops
@@ -322,13 +323,17 @@ class Rebuild:
 
     def summed_in(self, scratch: UOp, u: UOp, place: UOp, part: UOp, loops: list[UOp]) -> UOp:
         """Make the nest that adds the part of each block of the reduction ``u`` to scratch memory."""
+        target = self.sum_so_far(scratch, u, place)
+        total = UOp(u.arg[0], u.dtype, (target, part)) if self.blocks else part
+        return target.store(total).end(*loops).end(*self.blocks)
+
+    def sum_so_far(self, scratch: UOp, u: UOp, place: UOp) -> UOp:
+        """Return where the blocks of the reduction ``u`` are added up, cleared in front of the first block."""
         outer = [a.range for a in self.s.axes if not a.reduce and a.range not in self.inside]
         if not self.blocks:
-            return scratch.after(*outer).index(place).store(part).end(*loops)
+            return scratch.after(*outer).index(place)
         cleared = self._clear(scratch.after(*outer), scratch.arg.shape[0], identity_element(u.arg[0], u.dtype))
-        target = scratch.after(cleared, *outer, *self.blocks).index(place)
-        added = target.store(UOp(u.arg[0], u.dtype, (target, part)))
-        return added.end(*loops).end(*self.blocks)
+        return scratch.after(cleared, *outer, *self.blocks).index(place)
 
     def _clear(self, scratch: UOp, size: int, identity: Any) -> UOp:
         """Make the loop that fills scratch memory with one number.
@@ -351,8 +356,9 @@ class Rebuild:
         """Make the nest that copies an operand to scratch memory; returns the copy and the step of each range in it."""
         ranges = (*staged.outputs, *staged.reduces)
         plain = {r: self.s.new_range(r.src[0].arg, AxisType.LOOP, frozenset()) for r in ranges}
-        walk = _steps(self._copied(u, plain, env.own), plain)
-        packed = 1 if self.s.dot is None else self.s.dot.core.packed
+        copied = self._copied(u, plain, env.own)
+        walk = _steps(copied, plain)
+        packed = 1 if self.s.dot is None or copied.op is Ops.INDEX else self.s.dot.core.packed
         near = dict.fromkeys(staged.outputs[-1:], 1) | dict.fromkeys(reversed(staged.reduces), packed)
         lane = next((r for r, step in near.items() if walk[r] == step), None)
         dtype = u.dtype if self.s.dot is None else dtypes.uint32
@@ -390,18 +396,8 @@ class Rebuild:
         if dot is None:
             return self._operand(u, values, own, gate)
         i = self.s.factors().index(u)
-        source = dot.narrow[i]
-        bits = source.dtype.itemsize * 8
-        unsigned = dtypes.uint8 if bits == 8 else dtypes.uint16
-        word: UOp | None = None
-        for n in range(dot.core.packed):
-            number = self._operand(source, {**values, dot.range: _const(n)}, own, gate)
-            part = UOp(Ops.BITCAST, unsigned, (number,), unsigned) if number.dtype is not unsigned else number
-            part = UOp(Ops.CAST, dtypes.uint32, (part,), dtypes.uint32)
-            if n:
-                part = UOp(Ops.SHL, dtypes.uint32, (part, UOp(Ops.CONST, dtypes.uint32, (), n * bits)))
-            word = part if word is None else UOp(Ops.OR, dtypes.uint32, (word, part))
-        assert word is not None
+        places = [{**values, dot.range: _const(n)} for n in range(dot.core.packed)]
+        word = word_of([self._operand(dot.narrow[i], place, own, gate) for place in places])
         if dot.is_offset and i == dot.first:
             word = UOp(Ops.XOR, dtypes.uint32, (word, UOp(Ops.CONST, dtypes.uint32, (), 0x80808080)))
         return word

@@ -8,12 +8,12 @@ Why:  this is how a kernel uses the caches: what a block of loops reads again an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt import KernelOptError, Opt
 from tinygrad.codegen.opt.rebuild import Cached, Dot, Staged, narrow_factors
-from tinygrad.codegen.opt.tiles import find_tile
+from tinygrad.codegen.opt.tiles import TileDot, find_tile
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -118,9 +118,9 @@ class ScratchSteps:
         for f in factors:
             self._copied(opt, f, True)
         if core.is_tile:
-            self.dot = find_tile(self, opt, core, narrow)
+            self.dot = dot = find_tile(self, opt, core, narrow)
             for f in factors:
-                self._copy_operand(opt, f, True)
+                self._copy_operand(replace(opt, axis=self._inside_own(opt, dot, f)), f, True)
             return
         blocks = self.cached.blocks if self.cached else ()
         loops = [i for i in self.reduce_axes() if self.axes[i].range not in blocks]
@@ -133,6 +133,13 @@ class ScratchSteps:
         self.dot = Dot(self.split_inner(loops[-1], core.packed, AxisType.UNROLL), core, narrow, wide)
         for i in (1 - wide, wide):
             self._copy_operand(opt, factors[i], i == wide or bool(opt.arg[2]))
+
+    def _inside_own(self, opt: Opt, dot: TileDot, operand: UOp) -> int:
+        """Return the first axis at or behind that of ``opt`` that an operand is used again along."""
+        position, tile = self._axis(opt), {*dot.copies, dot.rows, dot.columns}
+        while self.axes[position].range not in tile and self.depends(operand, self.axes[position].range):
+            position += 1
+        return position
 
     def _copy_operand(self, opt: Opt, operand: UOp, panel: bool) -> None:
         self.staged[operand] = self._copied(opt, operand, panel)

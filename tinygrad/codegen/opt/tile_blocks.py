@@ -2,10 +2,12 @@
 
 In:   a Schedule of a kernel that is a large contraction, and its sides.
 Out:  the Schedule with steps applied, or untouched if no tile instruction fits.
-How:  as in ``blocking.py``: blocks of outputs (parallel), blocks of the reduction inside. A panel of the operand with
-      columns, a block of the reduction deep, stays in the first cache while the tiles of the other one pass by.
+How:  as in ``blocking.py``: blocks of outputs (parallel), blocks of the reduction inside. The operand with columns, a
+      block of the reduction deep, stays in the second cache; strips of the other one, as high as the tiles in
+      registers, are copied when their turn comes and stay in the first cache while the columns pass by. A reduction of
+      one block needs no memory for sums: tiles are stored, side by side along rows, when they are done.
 Why:  a tile instruction does in 16 cycles what vectors do in more than a hundred, so reading the operands from memory
-      costs as much as multiplying: blocks are as large as their sums allow.
+      costs as much as multiplying: blocks are as large as their sums, or the operand with columns, allow.
 """
 
 from __future__ import annotations
@@ -28,13 +30,17 @@ from tinygrad.codegen.opt.blocking import (
 from tinygrad.codegen.opt.rebuild import narrow_factors
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.opt.tc import TILE_REGISTERS, TensorCore
+from tinygrad.codegen.opt.words import WORD_BYTES
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
     from tinygrad.codegen.opt.contraction import Sides
 
-WORDS = 256  # of a block of the reduction: a panel of 32 columns is 32 KiB
-ROWS, COLUMNS = 512, 512  # of a block of outputs at most: its sums and both operands fit 2 MiB of second cache
+WORDS = 256  # of a block of the reduction: a strip of 32 rows is 32 KiB
+ROWS, COLUMNS = 512, 512  # of a block of outputs at most: sums and the operand with columns fit 2 MiB of second cache
+ONE_BLOCK = 512  # words of a reduction that is not cut into blocks
+ONE_BLOCK_ROWS, ONE_BLOCK_COLUMNS = 1024, 1024  # of a block of outputs then, if ...
+CACHE_SHARE = 2  # ... the operand with columns fits this part of the second cache
 MOST_PADDING = 2  # times the size of a side or of the reduction
 PRODUCT_CYCLES, LOAD_CYCLES = 16, 8  # of a tile
 COPY_CYCLES = 0.4  # of copying one factor: what reading it from beyond the second cache costs
@@ -64,7 +70,14 @@ def copies_in_registers() -> list[tuple[int, int, float]]:
     return found
 
 
-def choose_tile_blocks(rows: int, columns: int, around: int, core: TensorCore) -> TileBlocks:
+def longest_sides(words: int, cache_bytes: int) -> tuple[int, int]:
+    """Return the rows and columns of a block of outputs at most, for a reduction of so many words."""
+    if words > ONE_BLOCK:
+        return ROWS, COLUMNS
+    return ONE_BLOCK_ROWS, min(ONE_BLOCK_COLUMNS, cache_bytes // (CACHE_SHARE * WORD_BYTES * words))
+
+
+def choose_tile_blocks(rows: int, columns: int, around: int, core: TensorCore, longest: tuple[int, int]) -> TileBlocks:
     """Return the sizes with the least estimated time.
 
     Args:
@@ -72,12 +85,13 @@ def choose_tile_blocks(rows: int, columns: int, around: int, core: TensorCore) -
         columns: Size of the side with columns.
         around: Iterations of other output loops.
         core: The instruction.
+        longest: Rows and columns of a block at most.
     """
     best: tuple[float, TileBlocks] | None = None
     per_product = core.dims[0] * core.dims[1] * core.dims[2]
     for row_copies, column_copies, cycles in copies_in_registers():
         height, width = row_copies * core.dims[1], column_copies * core.dims[0]
-        for (rg, rb), (cg, cb) in itertools.product(cuts(rows, height, ROWS), cuts(columns, width, COLUMNS)):
+        for (rg, rb), (cg, cb) in itertools.product(cuts(rows, height, longest[0]), cuts(columns, width, longest[1])):
             padded = rg * rb * height * cg * cb * width
             copying = COPY_CYCLES / (cg * width) + COPY_CYCLES / (rg * height)
             cost = padded * (cycles / per_product + copying) * (1 + 1 / (rb * cb * around))
@@ -88,9 +102,9 @@ def choose_tile_blocks(rows: int, columns: int, around: int, core: TensorCore) -
 
 
 def terms_per_block(terms: int, core: TensorCore) -> int:
-    """Return the terms of a block of the reduction: whole tiles, at least two, blocks of about equal size."""
+    """Return the terms of a block of the reduction: whole tiles, at least two; all, or blocks of about equal size."""
     tiles = max(2, -(-terms // core.dims[2]))
-    blocks = -(-tiles * core.words // WORDS)
+    blocks = 1 if tiles * core.words <= ONE_BLOCK else -(-tiles * core.words // WORDS)
     return max(2, -(-tiles // blocks)) * core.dims[2]
 
 
@@ -103,7 +117,8 @@ def optimize_tiled(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
     if unit is None or product is None:
         return False
     (rows, columns, size), core = product.sizes, schedule.renderer.tensor_cores[unit]
-    chosen, terms = choose_tile_blocks(rows, columns, product.around, core), terms_per_block(size, core)
+    longest = longest_sides(-(-size // core.packed), schedule.renderer.cache_bytes)
+    chosen, terms = choose_tile_blocks(rows, columns, product.around, core, longest), terms_per_block(size, core)
     padded = chosen.size(0, core), chosen.size(1, core), -(-size // terms) * terms
     if any(p > MOST_PADDING * n for p, n in zip(padded, product.sizes, strict=True)):
         return False
@@ -117,8 +132,7 @@ def _apply(schedule: Schedule, product: Product, unit: int, chosen: TileBlocks, 
     (i, j, k), size = product.ranges, product.sizes[2]
     down = _cut(schedule, i, core.dims[1], chosen, 0)
     across = _cut(schedule, j, core.dims[0], chosen, 1)
-    # Groups of columns outside of groups of rows: a panel stays in the cache for all of them.
-    inside = [across[1], down[1], down[2], across[2], down[3], across[3]]
+    inside = [down[1], across[1], down[2], across[2], down[3], across[3]]
     wanted = [r for r in (down[0], across[0], *inside) if r is not None]
     first = move_to_the_end(schedule, wanted, inside)
     schedule.apply(Opt(OptOps.PADTO, axis_of(schedule, k), -(-size // terms) * terms))

@@ -5,6 +5,8 @@ Out:  ``TileDot``, what the step decided; ``TileRebuild``, which writes the nest
 Why:  a tile is loaded, multiplied and stored as a whole, so both operands and the sums lie in scratch memory tile by
       tile: each is 256 consecutive words. In the nest such a tile is a value of 256 lanes along one VECTOR range; what
       row, column or word a lane stands for is known to the copies, to the instruction and to the reader of the sums.
+      A sum starts from that of the blocks before: loading and storing a tile costs less than adding vectors. Long
+      sums of floats add up blocks instead, as everywhere.
 
     for block of the reduction:
         left[rows of tiles, tiles, copies, row, word] = words of the operand with rows
@@ -28,6 +30,9 @@ from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
     from tinygrad.codegen.opt.scratch import ScratchSteps
+
+
+LONGEST_CHAIN = 128  # tile products that are added to one float sum before blocks are summed on their own
 
 
 @dataclass(frozen=True)
@@ -66,12 +71,13 @@ def find_tile(steps: ScratchSteps, opt: Opt, core: TensorCore, narrow: tuple[UOp
     _, wide, copies = opt.arg
     position = opt.axis if isinstance(opt.axis, int) else 0
     inside = [a for a in steps.axes[position:] if not a.reduce]
-    cached = steps.cached or Cached(tuple(a.range for a in inside), ())
     if not isinstance(copies, int) or not 0 <= copies <= len(inside) - 2:
         raise KernelOptError(
             f"{opt}: {copies} axes of copies, rows and columns are not among {len(inside)} output axes"
         )
-    if [a.range for a in inside] != list(cached.outputs):
+    # A reduction in one block leaves the sums of a few tiles at once, which are stored right away.
+    cached = steps.cached or Cached(tuple(a.range for a in inside[len(inside) - 2 - copies :]), ())
+    if steps.cached and [a.range for a in inside] != list(cached.outputs):
         raise KernelOptError(f"{opt}: the sums are kept in front of another axis, or axes changed since")
     if [a.size for a in inside[-2:]] != [core.dims[1], core.dims[0]]:
         raise KernelOptError(f"{opt}: the last two output axes are no tile of {core.dims[1]} x {core.dims[0]}")
@@ -142,17 +148,27 @@ class TileRebuild(Rebuild):
             if r not in (dot.rows, dot.columns)
         }
         lane = self.s.new_range(dot.core.dims[0] * dot.core.dims[1], AxisType.VECTOR, frozenset())
-        env = Env(self.s, self.final)
+        groups = {self.final.get(r, r): value for r, value in fresh.items() if r not in dot.copies}
+        env = Env(self.s, self.final, groups)
         operands = [self._tiles(env, factors[i], fresh, lane) for i in (dot.first, 1 - dot.first)]
         signs = dot.narrow[dot.first].dtype, dot.narrow[1 - dot.first].dtype
-        zero = UOp(Ops.CONST, u.dtype, (), 0)
-        product = UOp(Ops.WMMA, u.dtype, (*operands, zero), dot.core.arg("CPU", signs))
-        tiles = [r for r in self.in_order(u.src[1:]) if r not in (*self.blocks, *self.in_order((dot.words, dot.range)))]
-        part = UOp(Ops.REDUCE, u.dtype, (product, *tiles), u.arg)
         place = place_of([*((value, steps[r]) for r, value in fresh.items()), (lane, 1)])
-        done = self.summed_in(scratch, u, place, part, [*fresh.values(), lane])
+        target = self.sum_so_far(scratch, u, place)
+        goes_on = bool(self.blocks) and self._is_short_chain(u)
+        start = target if goes_on else UOp(Ops.CONST, u.dtype, (), 0)
+        product = UOp(Ops.WMMA, u.dtype, (*operands, start), dot.core.arg("CPU", signs))
+        tiles = [r for r in self.in_order(u.src[1:]) if r not in (*self.blocks, *self.in_order((dot.words, dot.range)))]
+        total = UOp(Ops.REDUCE, u.dtype, (product, *tiles), u.arg)
+        if self.blocks and not goes_on:
+            total = UOp(u.arg[0], u.dtype, (target, total))
+        done = target.store(total).end(*fresh.values(), lane).end(*self.blocks)
         result = place_of([(self.final.get(r, r), step) for r, step in steps.items()])
         return scratch.after(done).index(result)
+
+    def _is_short_chain(self, u: UOp) -> bool:
+        """Whether a sum may be one chain of tile products: it is exact, or they are few."""
+        words = math.prod(r.src[0].arg for r in self.in_order(u.src[1:]) if r not in self.in_order((self.dot.range,)))
+        return u.dtype.kind != "float" or words <= LONGEST_CHAIN * self.dot.core.words
 
     def _tiles(self, env: Env, operand: UOp, fresh: dict[UOp, UOp], lane: UOp) -> UOp:
         """Copy an operand; returns the read of one tile."""
