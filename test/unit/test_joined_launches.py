@@ -73,6 +73,10 @@ EXPRESSIONS: dict[str, Callable[[], Tensor]] = {
     "row sums": lambda: empty(400, 700).sum(1),
     "column sums": lambda: empty(700, 400).sum(0),
     "softmax": lambda: empty(400, 300).softmax(),
+    "bytes with bytes": lambda: (empty(128, 256, dtype=dtypes.uint8) @ empty(256, 128, dtype=dtypes.int8)).cast(
+        "int32"
+    ),
+    "halves": lambda: empty(128, 256, dtype=dtypes.bfloat16) @ empty(256, 128, dtype=dtypes.bfloat16),
     "gathered": lambda: empty(300, 400)[empty(200, dtype=dtypes.int32)],
     "flipped": lambda: empty(300, 400).flip(0).contiguous(),
     "convolution": lambda: empty(8, 16, 20, 20).conv2d(empty(16, 16, 3, 3), padding=1),
@@ -87,7 +91,9 @@ def test_iterations_touch_only_what_is_theirs(name: str, monkeypatch: pytest.Mon
         thread = next(u for u in nodes if u.op is Ops.RANGE and u.arg[-1] is AxisType.THREAD)
         for index in (u for u in nodes if u.op is Ops.INDEX and u.src[0].op is Ops.PARAM):
             buffer = index.src[0]
-            size = sizes[buffer.arg.slot] // buffer.dtype.itemsize
+            size = (
+                sizes[buffer.arg.slot] // buffer.dtype.itemsize
+            )  # words of a buffer of smaller numbers are a PARAM, too
             if not size:
                 continue
             others = [u for u in index.src[1].toposort() if u.op is Ops.RANGE and u is not thread]

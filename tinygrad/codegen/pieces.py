@@ -91,28 +91,27 @@ def pieces(sink: UOp, buffers: Sequence[UOp]) -> tuple[tuple[int, ...], bool]:
 
     Args:
         sink: An optimised kernel.
-        buffers: Its PARAMs.
+        buffers: One PARAM of each buffer.
 
     Returns:
         For each buffer the number n for which iteration t touches no bytes but those from ``t * n`` to
         ``t * n + n - 1``, and 0 where there is none (all of it may be touched by all); and whether the last iteration
-        may also touch bytes of the one before. Empty for a kernel without a THREAD loop of fixed length.
+        may also touch bytes of the one before. Empty for a kernel without a THREAD loop of fixed length, and for one
+        with matrix units, which touch more than the elements that they index.
     """
     nodes = list(sink.toposort())
     threads = [u for u in nodes if u.op is Ops.RANGE and u.arg[-1] is AxisType.THREAD]
-    if len(threads) != 1 or threads[0].src[0].op is not Ops.CONST:
+    if len(threads) != 1 or threads[0].src[0].op is not Ops.CONST or any(u.op is Ops.WMMA for u in nodes):
         return (), False
-    cuts: dict[UOp, set[_Cut | None]] = {buffer: set() for buffer in buffers}
+    cuts: dict[int, set[tuple[int, bool]]] = {buffer.arg.slot: set() for buffer in buffers}
     for node in nodes:
         for position, source in enumerate(node.src):
-            if source in cuts:
-                is_access = node.op is Ops.INDEX and position == 0
-                cuts[source].add(_cut(node, threads[0]) if is_access else None)
-    sizes, overlaps = [], False
-    for buffer in buffers:
-        found = cuts[buffer]
-        steps = {cut.step if cut is not None else 0 for cut in found}
-        step = steps.pop() if len(steps) == 1 else 0
-        sizes.append(step * buffer.dtype.itemsize)
-        overlaps |= step > 0 and any(cut is not None and cut.overlaps for cut in found)
-    return tuple(sizes), overlaps
+            if source.op is not Ops.PARAM or source.arg.slot not in cuts:
+                continue
+            cut = _cut(node, threads[0]) if node.op is Ops.INDEX and position == 0 else None
+            nbytes = 0 if cut is None else cut.step * source.dtype.itemsize
+            cuts[source.arg.slot].add((nbytes, cut is not None and cut.overlaps))
+    found = [cuts[buffer.arg.slot] for buffer in buffers]
+    sizes = [{nbytes for nbytes, _ in cut} for cut in found]
+    own = tuple(size.pop() if len(size) == 1 else 0 for size in sizes)
+    return own, any(n > 0 and overlaps for n, cut in zip(own, found, strict=True) for _, overlaps in cut)
