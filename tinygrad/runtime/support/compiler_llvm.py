@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import collections
 import ctypes
-import difflib
 import functools
 import importlib.util
 import sys
@@ -142,6 +141,8 @@ def check_names(arch: CPUArch) -> None:
     given = {arch.cpu, *(feature[1:] for feature in arch.features)} - {""}
     if given <= known_names():
         return
+    import difflib  # rarely needed, and slow to import
+
     for name in unknown_names(_TRIPLES[arch.machine], arch.cpu, arch.features):
         what, plain = ("processor", name) if name == arch.cpu else ("feature", name[1:])
         near = difflib.get_close_matches(plain, known_names(), 1)
