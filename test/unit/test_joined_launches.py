@@ -123,7 +123,7 @@ def test_pieces_of_known_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 X, Y, Z, W = "xyzw"
 
 
-def access(storage: str, piece: int, written: bool = False, offset: int = 0, nbytes: int = 4096) -> Access:
+def access(storage: str, piece: int, written: bool = False, offset: int | None = 0, nbytes: int = 4096) -> Access:
     return Access(storage, offset, nbytes, written, piece)
 
 
@@ -146,6 +146,11 @@ GROUPS: dict[str, tuple[list[tuple[int | None, list[Access]]], list[int]]] = {
     "what all read is written": ([product(Y, X), (8, [access(W, 512, True)])], [1, 1]),
     "an earlier launch conflicts": ([product(Y, X), product(Z, X), (8, [access(X, 0, True)])], [2, 1]),
     "shifted storage": ([product(Y, X), (8, [access(Y, 512, True, offset=64)])], [1, 1]),
+    "unknown place": ([product(Y, X), (8, [access(Y, 512, True, offset=None)])], [1, 1]),
+    "unknown places that are read": (
+        [product(Y, X), (8, [access(X, 512, offset=None), access(W, 0, offset=None)])],
+        [2],
+    ),
     "other parts of a storage": (
         [product(Y, X), (8, [access(Y, 256, True, offset=4096)]), (8, [access(Y, 0, False, offset=8192)])],
         [3],

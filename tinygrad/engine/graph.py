@@ -116,11 +116,12 @@ class NativeGraph(GraphRunner):
             self.places[slot] = positions
         self.batch = NativeBatch(calls)
 
-    def join(self, storages: Sequence[tuple[Hashable, int]]) -> None:
+    def join(self, storages: Sequence[tuple[Hashable, int | None]]) -> None:
         """Let threads go from kernel to kernel without waiting where that is possible (engine/joining.py).
 
         Args:
-            storages: For each PARAM the storage that it is a part of, and its first byte there.
+            storages: For each PARAM the storage that it is a part of, and its first byte there; None if that is not
+                known.
         """
         launches = [
             (launch.sizes[0][0] if launch.is_static and launch.info.pieces else None, self._accesses(i, storages))
@@ -133,19 +134,19 @@ class NativeGraph(GraphRunner):
                 self.batch.join(first, length, overlaps)
             first += length
 
-    def _accesses(self, call: int, storages: Sequence[tuple[Hashable, int]]) -> list[Access]:
+    def _accesses(self, call: int, storages: Sequence[tuple[Hashable, int | None]]) -> list[Access]:
         launch, arguments = self.launches[call], self.linear.src[call].src[1:]
         pieces = launch.info.pieces or (0,) * len(launch.slots)
         found = []
         for slot, piece in zip(launch.slots, pieces, strict=True):
-            argument = arguments[slot]
-            if argument.op is Ops.PARAM:
-                storage, offset = storages[argument.arg.slot]
-                nbytes = argument.arg.shape[0] * argument.dtype.itemsize
-            else:
+            argument, is_written = arguments[slot], slot in launch.info.outs
+            if argument.op is not Ops.PARAM:
                 buffer = argument.buffer
-                storage, offset, nbytes = id(buffer.base), buffer.offset, buffer.nbytes
-            found.append(Access(storage, offset, nbytes, slot in launch.info.outs, piece))
+                found.append(Access(id(buffer.base), buffer.offset, buffer.nbytes, is_written, piece))
+                continue
+            storage, offset = storages[argument.arg.slot]
+            nbytes = argument.arg.shape[0] * argument.dtype.itemsize
+            found.append(Access(storage, offset, nbytes, is_written, piece))
         return found
 
     @classmethod

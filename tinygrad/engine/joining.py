@@ -19,14 +19,14 @@ class Access:
 
     Args:
         storage: Memory that it lies in: different storages have no byte in common, unless nobody writes them.
-        offset: Its first byte there.
+        offset: Its first byte there, None if that is not known.
         nbytes: Its size.
         is_written: Whether the kernel writes it.
         piece: Bytes that each iteration has for itself, or 0.
     """
 
     storage: Hashable
-    offset: int
+    offset: int | None
     nbytes: int
     is_written: bool
     piece: int
@@ -35,6 +35,8 @@ class Access:
         """Whether an iteration of one kernel may touch bytes that another iteration of the other one writes."""
         if self.storage != other.storage or not (self.is_written or other.is_written):
             return False
+        if self.offset is None or other.offset is None:
+            return True
         if self.offset >= other.offset + other.nbytes or other.offset >= self.offset + self.nbytes:
             return False
         return self.offset != other.offset or self.piece != other.piece or not self.piece
@@ -46,7 +48,7 @@ class _Group:
     def __init__(self, iterations: int) -> None:
         self.iterations, self.length = iterations, 0
         self._accesses: dict[Hashable, list[Access]] = {}
-        self._shared: dict[tuple[Hashable, int], int] = {}  # bytes that all iterations read
+        self._shared: dict[tuple[Hashable, int | None], int] = {}  # bytes that all iterations read
 
     def takes(self, accesses: Sequence[Access], most_shared: int) -> bool:
         """Whether a launch with these buffers, and as many iterations, can be added."""
@@ -63,7 +65,7 @@ class _Group:
         self._shared |= _shared_bytes(accesses)
 
 
-def _shared_bytes(accesses: Sequence[Access]) -> dict[tuple[Hashable, int], int]:
+def _shared_bytes(accesses: Sequence[Access]) -> dict[tuple[Hashable, int | None], int]:
     return {(access.storage, access.offset): access.nbytes for access in accesses if not access.piece}
 
 

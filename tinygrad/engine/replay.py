@@ -248,9 +248,9 @@ class CapturedJit:
         return steps
 
     @staticmethod
-    def _storage(slot: Slot) -> tuple[Hashable, int]:
-        """Return which storage a PARAM is a part of, and its first byte there. Inputs may share theirs."""
-        return (RESULT, slot.index) if slot.kind == RESULT else INPUT, slot.offset
+    def _storage(slot: Slot) -> tuple[Hashable, int | None]:
+        """Return which storage a PARAM is a part of, and its first byte there. Inputs may share theirs in any way."""
+        return ((RESULT, slot.index), slot.offset) if slot.kind == RESULT else (INPUT, None)
 
     def _shown(self, leaf: Leaf, arguments: Arguments, results: list[UOp]) -> UOp:
         """Return the node that a returned tensor shows."""
