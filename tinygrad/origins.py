@@ -171,6 +171,8 @@ def _is_data(u: UOp) -> bool:
 
 def forget_readers(is_overwritten: Callable[[UOp], bool]) -> None:
     """Forget the graphs that read, or led to, BUFFERs that are about to be overwritten."""
+    if not _origins and not _lost:
+        return  # walking through weak dictionaries takes its time, even if they are empty
     for buffer, origin in list(_origins.items()):
         if is_overwritten(buffer):
             _origins.pop(buffer, None)

@@ -42,7 +42,8 @@ class Settling:
         if capturing:
             return
         written = self._written | _storages_of(args, kwargs) if self._writes_inputs else self._written
-        forget_readers(lambda u: not written.isdisjoint(_storages(u)))
+        if written:
+            forget_readers(lambda u: not written.isdisjoint(_storages(u)))
         pending, last = unsettled_since(None if self._writes_inputs else self._last)
         if pending:
             found = without_forgotten_gradients([t for t in pending if self._comes_first(t.uop, written)])
