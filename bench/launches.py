@@ -16,7 +16,7 @@ from typing import Final
 
 from bench.table import format_seconds, render
 from tinygrad import Tensor, TinyJit, Variable
-from tinygrad.runtime.support.cpu_native import RECORD_WORDS, native
+from tinygrad.runtime.support.cpu_native import launch_record, native
 from tinygrad.runtime.support.cpu_threads import pool_address
 from tinygrad.settings import Context
 
@@ -40,7 +40,8 @@ def _best(run: Callable[[], object], calls: int) -> float:
 def native_launch(threads: int) -> float:
     """Return the seconds per kernel of a list whose kernels do nothing, each with one iteration per thread."""
     empty = native().code.functions["spin"]  # pauses once
-    records = (ctypes.c_int64 * (RECORD_WORDS * _LIST))(*[empty, 0, 0, threads] * _LIST)
+    words = launch_record(empty, 0, 0, threads) * _LIST
+    records = (ctypes.c_int64 * len(words))(*words)
     table = ctypes.addressof(records)
     return _best(lambda: native().run_list(table, _LIST, pool_address()), 3) / _LIST
 

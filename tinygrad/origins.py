@@ -28,7 +28,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tinygrad.tensor import Tensor
 
@@ -53,7 +53,7 @@ class _Origin:
     @property
     def reads(self) -> frozenset[UOp]:
         if self._reads is None:
-            self._reads = frozenset(u for u in self.value.toposort() if u.op is Ops.BUFFER)
+            self._reads = frozenset(u for u in self.value.toposort(enter_calls=False) if u.op is Ops.BUFFER)
         return self._reads
 
 
@@ -62,6 +62,8 @@ _added = itertools.count(1)
 _origins: weakref.WeakKeyDictionary[UOp, _Origin] = weakref.WeakKeyDictionary()
 # BUFFER -> the BUFFERs that its elements were computed from, where that graph is not kept any more; the newest last.
 _lost: weakref.WeakKeyDictionary[UOp, weakref.WeakSet[UOp]] = weakref.WeakKeyDictionary()
+# Storage to a part of which something was written that has a gradient.
+_partly_written: weakref.WeakSet[UOp] = weakref.WeakSet()
 atexit.register(_origins.clear)  # nodes must not outlive the modules that their removal needs
 atexit.register(_lost.clear)
 
@@ -83,8 +85,11 @@ def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
         becomes: What nodes of the schedule have become.
     """
     buffer = buffer_under(now)
-    if buffer is None or _is_data(before):
+    is_copy = before.op in {Ops.CONTIGUOUS, Ops.AFTER} or storage_under(before) is not before
+    if buffer is None or (_is_data(before) and not is_copy):
         return
+    if before.op is Ops.AFTER and _contents(before) is None:
+        return  # a parameter, say, that was updated in place
     if buffer.numel() != 1 and not _is_whole(now):
         # What was stored is the value under the views; a DETACH among them holds for this tensor only.
         base = storage_under(before)
@@ -92,20 +97,68 @@ def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
         if stored is None or not _is_whole(stored) or rebase(before, base, stored) is not now:
             return
         before = base
+    graph = set(before.toposort(enter_calls=False))  # the kernels of a FUNCTION write storage of their own
     written = [u for u in becomes if u.op is Ops.AFTER]
-    filled = [u for u in written if dtypes.is_float(u.dtype)]
-    if filled and not _are_initial_values(filled, before):
-        return  # what the value was computed from is overwritten already
-    # Draws of random numbers have storage of their own, which is written once: the same numbers can be drawn again.
-    drawn = {u: becomes[u] for u in written if u.src[0].op is Ops.BUFFER}
-    value = before.substitute(drawn, walk=True) if drawn else before
-    if not value.op_in_backward_slice_with_self(Ops.AFTER):
-        _lost.pop(buffer, None)
-        _origins[buffer] = _Origin(value)
-        if next(_added) % _LOOK_EVERY == 0 or buffer.numel() * buffer.dtype.itemsize >= _LARGE:
-            _bound_storage()
-        while len(_origins) > _MOST:
-            _lose(next(iter(_origins.keys())))
+    # Each storage as it is after the last write that the value stands on. Random numbers are in storage of their own.
+    earlier = {u.src[0] for u in written}
+    last = {u: becomes[u] for u in written if u in graph and u not in earlier}
+    value = before.substitute(last, walk=True) if last else before
+    nodes = value.toposort(enter_calls=False)
+    read = {u for u in nodes if u.op is Ops.BUFFER}
+    is_overwritten = any(u.without_after in read and u not in graph for u in written)
+    if is_overwritten or any(u.op is Ops.AFTER for u in nodes):
+        _note_lost(buffer, read)
+        return
+    for write in last:
+        if dtypes.is_float(write.dtype):
+            _note_content(write, last, written)
+    if not _is_data(value) or (is_copy and before.op is not Ops.AFTER):
+        _keep(buffer, value)
+
+
+def _note_content(write: UOp, last: dict[UOp, UOp], written: Sequence[UOp]) -> None:
+    """Note what the content of storage was computed from; or, after a write to a part of it, that it is not known.
+
+    Args:
+        write: The AFTER.
+        last: AFTERs that are replaced by the storage that they have become.
+        written: All AFTERs that were computed.
+    """
+    storage, content = write.without_after, _contents(write)
+    value = (write if content is None else content).substitute({u: u.const_like(0) for u in last if u is not write})
+    reads = {u for u in value.toposort(enter_calls=False) if u.op is Ops.BUFFER}
+    if any(u.without_after in reads - {storage} for u in written):
+        return  # an update of a parameter, say: what it was computed from is overwritten, too
+    if content is not None and any(dtypes.is_float(u.dtype) for u in content.toposort() if u.op is Ops.BUFFER):
+        _keep(storage, content.substitute(last, walk=True))
+    elif content is None and any(dtypes.is_float(u.dtype) and u is not storage for u in reads):
+        _note_lost(storage, reads - {storage})
+        _partly_written.add(storage)
+
+
+def _keep(buffer: UOp, value: UOp) -> None:
+    _lost.pop(buffer, None)
+    _origins.pop(buffer, None)
+    _origins[buffer] = _Origin(value)
+    if next(_added) % _LOOK_EVERY == 0 or buffer.numel() * buffer.dtype.itemsize >= _LARGE:
+        _bound_storage()
+    while len(_origins) > _MOST:
+        _lose(next(iter(_origins.keys())))
+
+
+def _contents(write: UOp) -> UOp | None:
+    """Return what a write leaves in storage that it fills as a whole, without reading it; None for other writes."""
+    base, *effects = write.src
+    if len(effects) != 1 or effects[0].op is not Ops.STORE:
+        return None
+    storage, (target, value) = write.without_after, effects[0].src[:2]
+    while target.op is Ops.RESHAPE:
+        target = target.src[0]
+    is_whole = storage.op is Ops.BUFFER and target in (base, storage)
+    if not is_whole or any(u.without_after is storage for u in value.toposort(enter_calls=False)):
+        return None
+    # A copy is a variable of its own: another copy of the same value has another gradient.
+    return UOp(Ops.CONTIGUOUS, value.dtype, (value.reshape(storage.shape),), tag=storage.arg.slot)
 
 
 def _is_whole(u: UOp) -> bool:
@@ -119,35 +172,13 @@ def _lose(buffer: UOp) -> None:
     """Forget a graph, but for what it read."""
     origin = _origins.pop(buffer, None)
     if origin is not None:
-        _lost[buffer] = weakref.WeakSet(origin.reads)
-        while len(_lost) > _MOST_LOST:
-            _lost.pop(next(iter(_lost.keys())), None)
+        _note_lost(buffer, origin.reads)
 
 
-def _are_initial_values(filled: list[UOp], number: UOp) -> bool:
-    """Return whether writes fill fresh storage with constants, which a number reads as they leave it.
-
-    Such storage, of ``Tensor.ones`` say, holds data from then on; no gradient flows on to what was written.
-    """
-    storages = {u.src[0] for u in filled}
-    if len(storages) < len(filled) or any(s.op is not Ops.BUFFER for s in storages):
-        return False
-    if any(s is not u.src[0] for u in filled for s in _buffers_read(u)):
-        return False
-    # Read in another way than through the write, storage shows what it held before.
-    return all(s not in storages for s in _buffers_read(number, set(filled)))
-
-
-def _buffers_read(node: UOp, ends: Collection[UOp] = ()) -> Iterator[UOp]:
-    """Yield the BUFFERs of a graph as they are found, not looking below ``ends``."""
-    seen, stack = {node}, [node]
-    while stack:
-        node = stack.pop()
-        if node.op is Ops.BUFFER:
-            yield node
-        new = [] if node in ends else [s for s in node.src if s not in seen]
-        seen.update(new)
-        stack.extend(new)
+def _note_lost(buffer: UOp, reads: Collection[UOp]) -> None:
+    _lost[buffer] = weakref.WeakSet(reads)
+    while len(_lost) > _MOST_LOST:
+        _lost.pop(next(iter(_lost.keys())), None)
 
 
 def _bound_storage() -> None:
@@ -209,7 +240,10 @@ def _warn_of_lost(nodes: Sequence[UOp], others: Sequence[Tensor]) -> None:
     graph = nodes[0].toposort()
     for buffer in [b for b in list(_lost.keys()) if b in graph]:
         reads = _lost.pop(buffer)  # one warning is enough
-        starved = [t for t, u in zip(others, nodes[1:], strict=True) if u not in graph and buffer_under(u) in reads]
+        is_cut = buffer in _partly_written
+        starved = [
+            t for t, u in zip(others, nodes[1:], strict=True) if buffer_under(u) in reads and (is_cut or u not in graph)
+        ]
         if starved:
             what = f"a value of {buffer.numel()} elements was read before, and its graph is not kept any more, so "
             shapes = ", ".join(sorted({shown(t.shape) for t in starved})[:4])

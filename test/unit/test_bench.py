@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import measure, memory, table, workloads
+from bench import launches, measure, memory, table, workloads
 from bench.inputs import Inputs
 from bench.measure import Measurement, Peak, Row
 from bench.peers import OURS, PEERS, choose, environments, worker
 from bench.peers.process import PeerProcess, worker_environment
 from bench.profiler import REST, STAGES, Profiler, resolve_stages
+from tinygrad import Context
 
 WORKLOAD = workloads.Workload("w", 2.0, 4e9, 1e9, lambda r: [], {"numpy": abs})
 
@@ -320,3 +321,9 @@ def test_profiler_counts_for_the_innermost_stage() -> None:
 def test_every_stage_of_the_profiler_exists() -> None:
     """A function that was renamed or moved must be followed in the table, or its time is nobody's."""
     assert [name for name, *_ in resolve_stages()] == [name for name, *_ in STAGES]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_list_of_empty_kernels_runs(threads: int) -> None:
+    with Context(NUM_CPU_THREADS=threads):
+        assert 0 < launches.native_launch(threads) < 1

@@ -41,6 +41,13 @@ COPY_BLOCK_BYTES: Final = 1 << 18
 # One launch of run_list: function, bufs, vals, iterations; and for the first of a group whose iterations go through all
 # its launches, their number (otherwise 1) and how many iterations the last two are counted as less than two (0 or 1).
 RECORD_WORDS: Final = 6
+
+
+def launch_record(function: int, bufs: int, vals: int, iterations: int) -> list[int]:
+    """Return the words of a launch that is in no group: addresses, and the iterations of its THREAD loop."""
+    return [function, bufs, vals, iterations, 1, 0]
+
+
 _FUTEX_CALL: Final = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 _PAUSE: Final = {

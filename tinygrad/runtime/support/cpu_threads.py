@@ -171,9 +171,8 @@ class NativeBatch:
             self._first.append(len(words))
             words += [buffer.address for buffer in buffers]
             words += vals
-            words[i * layout.RECORD_WORDS] = program.address
-            words[i * layout.RECORD_WORDS + 3] = iterations
-            words[i * layout.RECORD_WORDS + 4] = 1
+            start = i * layout.RECORD_WORDS
+            words[start : start + layout.RECORD_WORDS] = layout.launch_record(program.address, 0, 0, iterations)
         self._table = (ctypes.c_int64 * len(words))(*words)
         base = self._base = ctypes.addressof(self._table)
         for i, first in enumerate(self._first):
