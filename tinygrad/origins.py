@@ -85,11 +85,9 @@ def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
         becomes: What nodes of the schedule have become.
     """
     buffer = buffer_under(now)
-    is_copy = before.op in {Ops.CONTIGUOUS, Ops.AFTER} or storage_under(before) is not before
-    if buffer is None or (_is_data(before) and not is_copy):
+    is_view = storage_under(before) is not before
+    if buffer is None or (_is_data(before) and not is_view):
         return
-    if before.op is Ops.AFTER and _contents(before) is None:
-        return  # a parameter, say, that was updated in place
     if buffer.numel() != 1 and not _is_whole(now):
         # What was stored is the value under the views; a DETACH among them holds for this tensor only.
         base = storage_under(before)
@@ -112,8 +110,7 @@ def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
     for write in last:
         if dtypes.is_float(write.dtype):
             _note_content(write, last, written)
-    if not _is_data(value) or (is_copy and before.op is not Ops.AFTER):
-        _keep(buffer, value)
+    _keep(buffer, value)
 
 
 def _note_content(write: UOp, last: dict[UOp, UOp], written: Sequence[UOp]) -> None:

@@ -402,7 +402,6 @@ def test_copies_of_one_value_are_variables_of_their_own() -> None:
 
 @pytest.mark.parametrize("view", [
     lambda x: x.reshape(2, 1), lambda x: x[1:], lambda x: x.expand(3, 2), lambda x: x.flip(0),
-    lambda x: x.contiguous(), lambda x: x.clone(),
 ])  # fmt: skip
 def test_a_view_of_data_that_has_no_storage_yet(view: Callable[[Tensor], Tensor]) -> None:
     x = Tensor([1.5, 2.5])
