@@ -7,10 +7,12 @@ Why:  storage does not know how its content was computed, but printing a value m
 
 A graph is kept as long as somebody shows the value, none of the storage that it reads was overwritten, and neither too
 many others nor too much storage were kept since. Values that are realized without being read have none, unless they are
-single numbers: what a program stores on purpose is often large, and keeping what it was computed from would double its
-memory. For the same reason a chain of values, each computed from the one before, is kept in part only.
+single numbers, or copies that such a value stands on: what a program stores on purpose is often large, and keeping what
+it was computed from would double its memory. For the same reason a chain of values, each computed from the one before,
+is kept in part only. A copy of data alone (``clone``, ``contiguous``) is data and has no graph.
 
-Where a graph could not be kept, a gradient that would have to go through it is missing; that is a warning.
+Where a graph could not be kept, a gradient that would have to go through it is missing; that is a warning. So is a
+write to a part of storage that the value stands on.
 """
 
 from __future__ import annotations
@@ -214,7 +216,8 @@ def with_origins(root: Tensor, *others: Tensor) -> list[UOp]:
     """Return the nodes of tensors; values in the graph of ``root`` whose origin is known are expressions there.
 
     Warns:
-        RuntimeWarning: The origin of a value is forgotten, and one of the others was in it and is not in the graph.
+        RuntimeWarning: The origin of a value is forgotten, and one of the others was in it and is not in the graph; or
+            it was written to a part of storage in the graph.
     """
     nodes = [t.uop for t in (root, *others)]
     expressions = _expressions_in(root.uop) if _origins else {}

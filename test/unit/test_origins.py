@@ -390,6 +390,8 @@ def test_a_part_that_was_written_ends_a_gradient_with_a_warning() -> None:
     loss.item()
     with pytest.warns(RuntimeWarning, match="get no gradient through it"):
         loss.backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [0.0, 4.0, 6.0], "what does not go through z"
 
 
 def test_copies_of_one_value_are_variables_of_their_own() -> None:
