@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tinygrad import Context, Tensor, TinyJit, nn
+from tinygrad import Context, Tensor, TinyJit, function, nn
 
 
 def draw(x: Tensor) -> Tensor:
@@ -54,6 +54,38 @@ def test_a_seed_starts_the_sequence_of_a_capture_anew(function: Callable[[Tensor
         assert seeded(lambda: (jitted(x).tolist() for _ in range(4))) == expected
     assert seeded(lambda: (jitted(x).tolist() for _ in range(4)), seed=1) != expected
     assert seeded(lambda: (jitted(x).tolist() for _ in range(4)), seed=0) == expected
+
+
+@pytest.mark.parametrize("warm", range(4))
+@pytest.mark.parametrize("first", [("CPU",), ("CPU:1", "CPU"), ("PYTHON", "CPU:1", "CPU"), ("CPU", "CPU:1")])
+@pytest.mark.parametrize("order", [("CPU", "CPU:1"), ("CPU:1", "CPU"), ("CPU",), ("CPU:1",)])
+def test_devices_drawn_from_before_change_nothing(order: tuple[str, ...], first: tuple[str, ...], warm: int) -> None:
+    def on_devices(x: Tensor) -> list[Tensor]:
+        return [(x.to(device) + Tensor.rand(2, device=device)).realize() for device in order]
+
+    Tensor.manual_seed(1)
+    for device in first:
+        Tensor.rand(2, device=device).realize()
+    jitted, x = TinyJit(on_devices), shift()
+    for _ in range(warm):
+        jitted(x)
+    for seed in (0, 3):
+        expected = seeded(lambda: ([t.tolist() for t in on_devices(x)] for _ in range(4)), seed)
+        assert seeded(lambda: ([t.tolist() for t in jitted(x)] for _ in range(4)), seed) == expected
+
+
+def test_a_traced_function_in_a_capture_draws_from_the_sequence() -> None:
+    @function
+    def traced(x: Tensor) -> Tensor:
+        return x + Tensor.rand(2)
+
+    def outer(x: Tensor) -> Tensor:
+        return (traced(x) * 2).realize()
+
+    jitted, x = TinyJit(outer), shift()
+    jitted(x)
+    expected = seeded(lambda: (outer(x).tolist() for _ in range(4)))
+    assert seeded(lambda: (jitted(x).tolist() for _ in range(4))) == expected
 
 
 @pytest.mark.parametrize("warm", range(4))

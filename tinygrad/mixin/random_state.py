@@ -7,12 +7,14 @@ Why:  the counter is memory, advanced by a store in every call; so the replay of
       has drawn and not computed yet is no matter of another's realize.
 
 A new seed starts new states, except for those whose memory the kernels of a JIT use: these are written anew, before the
-next call draws from them or the next replay starts. So replays and other calls go on drawing from one sequence.
+next call draws from them or the next replay starts. So replays and other calls go on drawing from one sequence. A state
+that starts during a capture is written while the capture looks away: a replay goes on from where the last one ended.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 import time
 import weakref
@@ -41,6 +43,7 @@ class _DeviceState:
 
         self.device, self.generator = device, generator
         self.is_captured = False  # whether kernels of a JIT use this memory
+        self.first_draw = 0  # the place of the first draw since a capture began, among those from all states
         self.key: Tensor = Tensor.empty(1, dtype=dtypes.uint64, device=device).assign(self._key(number))
         self.counter: Tensor = Tensor.full((1,), 0, dtype=dtypes.uint64, device=device)
         self.last: Tensor | None = None
@@ -68,6 +71,7 @@ class _DeviceState:
         """Advance the counter by ``words`` and return the key (one uint64) for the numbers of this call."""
         from tinygrad.tensor import Tensor
 
+        self.first_draw = self.first_draw or next(_draws)
         copy = Tensor.empty(2, dtype=dtypes.uint64, device=self.device)
         _storage.add(copy.uop.buf_uop)
         now = self.counter._broadcast_to((2,))
@@ -95,6 +99,7 @@ class _Generator:
         self._threads: dict[int, dict[str, _DeviceState]] = {}
         self._former = former or {}
         self._count = 0
+        self.is_of_capture = False  # whether the running capture set the seed, so that every replay does
         self._lock = threading.Lock()
         renew_in_child(self, "_lock")
 
@@ -114,11 +119,15 @@ class _Generator:
 
     def state(self, device: str) -> _DeviceState:
         """Return the state of the running thread for a device."""
+        from tinygrad.realizing import compute_outside
+
         states = self.states()
         if device not in states:
             former = self._former.get(threading.get_ident(), {}).get(device)
             made = _DeviceState(device, self, self._next_number()) if former is None else self.renewed(former)
             states[device] = made
+            if not self.is_of_capture:
+                compute_outside([t for t in _tensors_of([made]) if t._is_pending()])
         return states[device]
 
     def renewed(self, state: _DeviceState) -> _DeviceState:
@@ -126,14 +135,6 @@ class _Generator:
         if state.generator is not self:
             state.restart(self, self._next_number())
         return state
-
-    def start_all(self) -> None:
-        """Start the states of the running thread for all devices that a thread has drawn from, its own ones first."""
-        own = list(self._former.get(threading.get_ident(), {}))
-        others = [device for states in self._former.values() for device in states]
-        others += [device for states in self._threads.values() for device in states]
-        for device in dict.fromkeys(own + others):
-            self.state(device)
 
     def all_states(self) -> list[_DeviceState]:
         """Return the states of all threads."""
@@ -146,6 +147,7 @@ class _Generator:
 
 
 _generator = _Generator(int(time.time()))
+_draws = itertools.count(1)
 # Storage of counters and of their copies, as long as somebody reads it.
 _storage: weakref.WeakSet[UOp] = weakref.WeakSet()
 
@@ -169,16 +171,21 @@ def _tensors_of(states: Iterable[_DeviceState]) -> list[Tensor]:
 
 def settle_before_capture() -> None:
     """Bring the random state of this thread to memory: no replay repeats draws made before, nor the start of a seed."""
-    _generator.start_all()
+    _generator.is_of_capture = False
+    for state in _generator.all_states():
+        state.first_draw = 0
     _settle(random_state())
 
 
 def captured_states(storage: Container[UOp]) -> list[_DeviceState]:
-    """Return the states whose counters are among the BUFFERs that a capture uses; they stay in their memory."""
+    """Return the states whose counters are among the BUFFERs that a capture uses; they stay in their memory.
+
+    They are in the order of their first draws: a new seed numbers them as it would without the capture.
+    """
     found = [state for state in _generator.all_states() if state.counter.uop.buf_uop in storage]
     for state in found:
         state.is_captured = True
-    return found
+    return sorted(found, key=lambda state: state.first_draw)
 
 
 def settle_before_replay(states: Iterable[_DeviceState]) -> None:
@@ -194,8 +201,11 @@ def _settle(state: Iterable[Tensor]) -> None:
 
 def set_seed(seed: int) -> None:
     """Set the seed and forget all states, except for the memory of those that captures use."""
+    from tinygrad.engine.capturing import capturing
+
     global _generator
     _generator = _generator.successor(seed)
+    _generator.is_of_capture = bool(capturing)
 
 
 def current_seed() -> int:
