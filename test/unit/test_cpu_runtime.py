@@ -35,7 +35,7 @@ from test.helpers_linear import (
 from tinygrad.device import BufferSpec, CompileError, TinyELF
 from tinygrad.dtype import dtypes
 from tinygrad.renderer.llvmir import LLVMRenderer
-from tinygrad.runtime.ops_cpu import CPUProgram
+from tinygrad.runtime.ops_cpu import CPUAllocator, CPUProgram
 from tinygrad.runtime.support.cpu_native import COPY_BLOCK_BYTES, native
 from tinygrad.runtime.support.cpu_threads import NativeBatch, ThreadPool, pool_address
 from tinygrad.runtime.support.elf import ElfError, LoadedObject
@@ -428,3 +428,28 @@ def test_struct_layout_of_float_constants() -> None:
     assert got[:2].tolist() == [math.inf, -math.inf]
     assert np.isnan(got[2])
     assert struct.pack("<f", got[3]) == struct.pack("<f", 0.1)
+
+
+@pytest.mark.parametrize(
+    "size", [1, 63, 64, 65, 100, 1000, 4095, 4096, 4097, 100_001, (1 << 20) - 1, 1 << 20, 3_000_001]
+)
+def test_blocks_are_little_larger_than_what_is_asked_for(size: int) -> None:
+    allocator = CPUAllocator(DEVICE)
+    block = allocator.alloc(size)
+    assert block.nbytes == size
+    assert block.view().nbytes == size
+    block.view()[:] = bytes(size)
+    allocator.free(block, size)
+    assert size <= allocator.cached_bytes <= max(64, size * 9 // 8 + 64)
+    assert allocator.alloc(size).address == block.address
+    assert allocator.cached_bytes == 0
+
+
+def test_small_blocks_serve_ever_new_sizes() -> None:
+    allocator = CPUAllocator(DEVICE)
+    rng = np.random.default_rng(0)
+    for size in rng.permutation(1 << 18)[:5000].tolist():
+        block = allocator.alloc(size + 1)
+        assert block.nbytes == size + 1
+        allocator.free(block, size + 1)
+    assert allocator.cached_bytes <= 16 << 20

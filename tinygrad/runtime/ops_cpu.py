@@ -31,6 +31,7 @@ _PAGE_BYTES: Final = 4096
 _HUGE_PAGE_BYTES: Final = 2 << 20
 _MADV_HUGEPAGE: Final = 14
 _SMALL_ALIGN: Final = 64  # a cache line, and the widest vector
+_LARGE_BYTES: Final = 1 << 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.posix_memalign.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
@@ -84,10 +85,33 @@ class CPUMemory:
         return memoryview(array).cast("B")
 
 
+def _block_size(size: int) -> int:
+    """Return the size of the block for so many bytes: up to an eighth more, so that blocks serve many small sizes."""
+    if size >= _LARGE_BYTES:
+        return size
+    step = max(_SMALL_ALIGN, 1 << max(0, size.bit_length() - 4))
+    return -(-size // step) * step
+
+
 class CPUAllocator(LRUAllocator[CPUMemory]):
-    """Host memory, aligned to cache lines, pages or huge pages by size."""
+    """Host memory, aligned to cache lines, pages or huge pages by size.
+
+    A program whose sizes are ever new, but small, gets the blocks that it has freed, not ever new ones.
+    """
 
     wraps_memory = True
+
+    def alloc(self, size: int, options: BufferSpec | None = None) -> CPUMemory:
+        """Allocate ``size`` bytes, in a freed block if there is one."""
+        if options is not None and options.external_ptr is not None:
+            return super().alloc(size, options)
+        block = super().alloc(_block_size(size), options)
+        return block if block.nbytes == size else CPUMemory(block.address, size, block.owner)
+
+    def free(self, opaque: CPUMemory, size: int, options: BufferSpec | None = None) -> None:
+        """Keep the block for reuse, or release it."""
+        is_foreign = options is not None and options.external_ptr is not None
+        super().free(opaque, size if is_foreign else _block_size(size), options)
 
     def _alloc(self, size: int, options: BufferSpec) -> CPUMemory:
         if options.external_ptr is not None:
