@@ -17,7 +17,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from tinygrad.errors import PACKAGE, ArgumentError, PlainKeyError, comes_from_user, error_text, shown
 from tinygrad.keywords import SYNONYMS, instead_of
@@ -56,11 +56,14 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
     called = (name or function.__name__).strip("_")
     label, traced = Metadata(called) if labels else None, TRACEMETA.get
     current, enter, leave = _METADATA.get, _METADATA.set, _METADATA.reset
+    spellings = _second_spellings(function)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         token = enter(label) if label is not None and current() is None and traced() else None
         try:
+            if kwargs and spellings:
+                _check_said_once(called, spellings, args, kwargs)
             return function(*args, **kwargs)
         except Exception as error:  # whatever went wrong, it goes on from here
             if kwargs and isinstance(error, TypeError) and (renamed := _own_names(function, kwargs)) is not None:
@@ -103,6 +106,49 @@ def explain_methods(cls: type, names: Iterable[str], labels: bool = True) -> Non
             setattr(cls, name, explained(raw, called, labels))
         elif isinstance(raw, (classmethod, staticmethod)):
             setattr(cls, name, type(raw)(explained(raw.__func__, called, labels)))
+
+
+class _Spelling(NamedTuple):
+    """A second name of an argument that a function takes, as ``dim`` for ``axis``."""
+
+    name: str
+    first: str
+    position: int  # of the argument under its first name; beyond all where that is a keyword only
+
+
+def _second_spellings(function: Callable[..., Any]) -> tuple[_Spelling, ...]:
+    """Return the keywords of a function that mean the same as another argument of it; both are in its signature."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)  # read as it is: signatures of a thousand methods take their time
+    if code is None or not code.co_kwonlyargcount:
+        return ()
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    position = {name: i if i < code.co_argcount else sys.maxsize for i, name in enumerate(own)}
+    return tuple(
+        _Spelling(name, first, position[first])
+        for name, default in (function.__kwdefaults__ or {}).items()
+        for first in SYNONYMS.get(name, ())
+        if default is None and first in position
+    )
+
+
+def _check_said_once(call: str, spellings: Iterable[_Spelling], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse an argument that is given under two names, with two values: one of them would be passed over.
+
+    Raises:
+        TypeError: It is.
+    """
+    for name, first, position in spellings:
+        second = kwargs.get(name)
+        given = args[position] if position < len(args) else kwargs.get(first)
+        if second is not None and given is not None and not _is_same(given, second):
+            fault = f"{first} is {shown(given)} and {name}, another name of it, is {shown(second)}"
+            raise TypeError(error_text(call, fault, hint=f"say {first} or {name}"))
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    return x is y or (type(x) is type(y) and not hasattr(x, "dtype") and bool(x == y))
 
 
 def _own_names(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:

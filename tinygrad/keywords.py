@@ -21,7 +21,7 @@ SYNONYMS: Final = {
     "sections": ("indices_or_sections",), "indices": ("indices_or_sections", "index"),
     "tensor": ("w", "other"), "tensor2": ("x", "source"), "divisor": ("x", "other"), "input2": ("x2",),
     "num_features": ("sz",), "num_embeddings": ("vocab_size",), "embedding_dim": ("embed_size",),
-    "normalized_shape": ("dim",),
+    "normalized_shape": ("dim",), "min": ("min_",), "max": ("max_",),
 }  # fmt: skip
 
 _REDUCTION: Final = "write reduction='mean', 'sum' or 'none'"

@@ -54,6 +54,45 @@ def test_keywords_of_other_packages(call: str, same: str) -> None:
     assert eval(call, names).tolist() == eval(same, names).tolist()
 
 
+TWO_NAMES = ("sum", "prod", "max", "min", "amax", "amin", "any", "all", "mean", "var", "std", "var_mean", "std_mean",
+             "argmax", "argmin", "logsumexp", "softmax", "log_softmax", "softmin", "cumsum", "cummax", "cummin",
+             "logcumsumexp", "squeeze", "unsqueeze", "flip", "split", "chunk", "roll", "repeat_interleave", "cat",
+             "stack")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWO_NAMES)
+def test_an_argument_that_is_given_under_two_names(name: str) -> None:
+    t = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    first, second = (key for key in inspect.signature(getattr(t, name)).parameters if key in {"axis", "dim", "dims"})
+    before = [1] if name in {"split", "chunk", "roll", "repeat_interleave"} else [t] if name in {"cat", "stack"} else []
+    with pytest.raises(TypeError, match=f"{first} is 0 and {second}, another name of it, is 1\n"):
+        getattr(t, name)(*before, **{first: 0, second: 1})
+    if name not in {"cat", "stack"}:
+        with pytest.raises(TypeError, match=f"{first} is -1 and {second}, another name of it, is 0\n"):
+            getattr(t, name)(*before, -1, **{second: 0})
+    getattr(t, name)(*before, **{first: 0, second: 0})
+    getattr(t, name)(*before, **{second: 0})
+
+
+def test_every_second_name_is_tried() -> None:
+    names = {"axis", "dim", "dims"}
+    found = [n for n in dir(Tensor) if n in TWO_NAMES or (not n.startswith("_") and callable(
+        inspect.getattr_static(Tensor, n)) and len(names & set(inspect.signature(getattr(Tensor, n)).parameters)) > 1)
+    ]  # fmt: skip
+    assert sorted(found) == sorted(TWO_NAMES)
+
+
+@pytest.mark.parametrize(("call", "fault"), [
+    ("t.clamp(0, 1, min=2)", "min_ is 0 and min, another name of it, is 2"),
+    ("t.clip(max_=1, max=2)", "max_ is 1 and max, another name of it, is 2"),
+    ("nn.optim.Adam([t], b1=0.5, betas=(0.9, 0.99))", "b1 and b2 are 0.5 and 0.999, and betas"),
+    ("nn.optim.NAdam([t], b2=0.5, betas=(0.9, 0.99))", "b1 and b2 are 0.9 and 0.5, and betas"),
+])  # fmt: skip
+def test_other_arguments_that_are_given_under_two_names(call: str, fault: str) -> None:
+    with pytest.raises(TypeError, match=fault):
+        eval(call, {"t": Tensor([[1.0]]), "nn": nn})
+
+
 @pytest.mark.parametrize("call", ["t.sort(axis=0, dim=1)", "t.sort(1, axis=0)", "t.sum(foo=1)", "t.transpose(axis=1)"])
 def test_keywords_that_cannot_be_meant(call: str) -> None:
     with pytest.raises(TypeError, match="argument"):

@@ -7,7 +7,7 @@ Why:  one formula covers the three: LAMB adds a trust ratio to AdamW, and Adam a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes
@@ -18,6 +18,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["LAMB", "Adam", "AdamW"]
+
+
+_DECAYS: Final = (0.9, 0.999)  # the defaults of b1 and b2
+
+
+def decays_from(b1: float, b2: float, betas: tuple[float, float] | None) -> tuple[float, float]:
+    """Return the decays of the running means, given one by one or, as in torch, both as ``betas``.
+
+    Raises:
+        TypeError: They are given both ways, and differ.
+    """
+    if betas is None:
+        return b1, b2
+    first, second = betas
+    if (b1, b2) not in {_DECAYS, (first, second)}:
+        raise TypeError(f"b1 and b2 are {b1} and {b2}, and betas, another name of both, is {betas}; say one of them")
+    return first, second
 
 
 class LAMB(Optimizer):
@@ -73,7 +90,7 @@ class LAMB(Optimizer):
         maximize: bool = False,
     ) -> None:
         super().__init__(params, lr, device, fused, maximize=maximize)
-        b1, b2 = (b1, b2) if betas is None else betas
+        b1, b2 = decays_from(b1, b2, betas)
         require_at_least_0("weight_decay", weight_decay)
         require_at_least_0("eps", eps)
         for name, decay in (("b1", b1), ("b2", b2)):
