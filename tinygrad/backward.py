@@ -8,18 +8,21 @@ Why:  which tensors those are is known only here: ``mixin/gradient.py`` differen
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import DTypeError, error_text
 from tinygrad.helpers import disable_gc
-from tinygrad.live import live_tensors
+from tinygrad.live import is_stored, live_tensors
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.origins import with_origins
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tinygrad.tensor import Tensor
 
 
@@ -49,6 +52,25 @@ def nodes_to_differentiate(root: Tensor, *others: Tensor) -> list[UOp]:
     from tinygrad.engine.capturing import capturing
 
     return [t.uop for t in (root, *others)] if capturing else with_origins(root, *others)
+
+
+def warn_of_equal(targets: Sequence[Tensor]) -> None:
+    """Warn of two targets that show one expression, though neither is a view of the other.
+
+    Warns:
+        RuntimeWarning: There are such targets: each gets what flows to both.
+    """
+    first: dict[UOp, int] = {}
+    for i, target in enumerate(targets):
+        j = first.setdefault(target.uop, i)
+        other = targets[j]
+        is_same = other is target or (other._family is not None and other._family is target._family)
+        if not is_same and not is_stored(target.uop):
+            fault = f"targets {j} and {i} are equal expressions, which are one: each gets the gradient of both"
+            text = error_text(
+                "gradient", fault, {f"target {i}": target}, hint="a clone() of either is a value of its own"
+            )
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _add_gradient(tensor: Tensor, grad: Tensor) -> None:

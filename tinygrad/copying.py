@@ -13,6 +13,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.device import canonicalize_device
+from tinygrad.dtype import dtypes
 from tinygrad.families import has_relatives, written_node
 from tinygrad.live import is_stored, rebase, storage_under
 from tinygrad.repointing import new_storage
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 def deep_copy(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
     """Return a copy that shares nothing with the tensor; see ``Tensor.__deepcopy__``."""
     if tensor.uop.is_virtual:  # a constant, which no write changes
-        made = tensor._wrap_uop(tensor.uop)
+        is_float = tensor.dtype in dtypes.floats
+        made = tensor._variable(tensor.uop.detach()) if is_float else tensor._wrap_uop(tensor.uop)
     elif str(tensor.device).startswith("DISK"):
         # A file has no place for a second copy, as in ``clone``; and a view may be a small part of a large file.
         made = tensor._wrap_uop(_stored(tensor.uop.copy_to_device(canonicalize_device(None))))

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, cast
 
-from tinygrad.backward import fill_gradients, nodes_to_differentiate
+from tinygrad.backward import fill_gradients, nodes_to_differentiate, warn_of_equal
 from tinygrad.boundary import BINARY_OPERATORS, OPERATORS, describe_types, explain_methods
 from tinygrad.buffer import Buffer
 from tinygrad.construct import _fromnp, from_address, is_numpy_ndarray, is_numpy_scalar, node_of
@@ -39,6 +39,7 @@ from tinygrad.repointing import apply_map_to_tensors, new_storage
 from tinygrad.training_flags import TensorType
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.views import own_constant
 from tinygrad.writing import assign, in_place
 
 __all__ = [
@@ -92,7 +93,8 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         self, data: Any = None, device: Any = None, dtype: DTypeLike | None = None, requires_grad: bool | None = None
     ) -> None:
         kind = None if dtype is None else to_dtype(dtype)
-        _set_uop(self, node_of(data, device, kind))
+        node = node_of(data, device, kind)
+        _set_uop(self, node if isinstance(data, UOp) else _own(node))
         _set_grad(self, None)
         _set_is_param(self, True)
         _set_family(self, None)
@@ -144,6 +146,10 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
     def _wrap_uop(cls, uop: UOp) -> Tensor:
         return _wrap(uop)
 
+    @classmethod
+    def _variable(cls, uop: UOp) -> Tensor:
+        return _wrap(_own(uop))
+
     def alu(self, op: Ops, *src: Tensor) -> Tensor:
         """Apply one graph operation to self and ``src``: the entry that all elementwise methods end in.
 
@@ -175,7 +181,12 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
             [44]
         """
         kind = to_dtype(dtype)
-        return self if self.uop.dtype is kind else _wrap(self.uop.cast(kind))
+        if self.uop.dtype is kind:
+            return self
+        made = self.uop.cast(kind)
+        # Ints and numbers of Python become what a gradient can be asked for.
+        is_new = kind.kind == "float" and self.uop.dtype not in dtypes.floats
+        return _wrap(_own(made) if is_new else made)
 
     def bitcast(self, dtype: DTypeLike) -> Tensor:
         """Reinterpret the bits as ``dtype``; the last dim scales with the item size.
@@ -201,7 +212,7 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         kind = None if dtype is None else to_dtype(dtype)
         if isinstance(b, tuple):
             return Tensor(list(b), dtype=kind)
-        return _wrap(UOp.const(getattr(b, "uop", b), kind))
+        return _wrap(_own(UOp.const(getattr(b, "uop", b), kind)))
 
     def const_like(self, b: Any, dtype: DTypeLike | None = None) -> Tensor:
         """Return a constant of this shape and (unless given) dtype.
@@ -210,7 +221,7 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
             >>> Tensor([1.5, 2.5]).const_like(7).tolist()
             [7.0, 7.0]
         """
-        return _wrap(self.uop.const_like(b, self.uop.dtype if dtype is None else to_dtype(dtype)))
+        return _wrap(_own(self.uop.const_like(b, self.uop.dtype if dtype is None else to_dtype(dtype))))
 
     def ufix(self, x: Any) -> Tensor:
         """Return an operand as a tensor: numbers become constants, arrays are placed on this device.
@@ -439,6 +450,7 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         return self
 
     def _differentiated(self, *targets: Tensor) -> list[UOp]:
+        warn_of_equal(targets)
         return nodes_to_differentiate(self, *targets)
 
     # ---- memory from outside ---------------------------------------------------------------------------------------
@@ -515,6 +527,14 @@ def _wrap(uop: UOp) -> Tensor:
     _set_family(tensor, None)
     register(tensor)
     return tensor
+
+
+def _own(uop: UOp) -> UOp:
+    """Return a node that a tensor shows alone: constants, which have no storage to tell them apart, get a mark.
+
+    Only what a gradient can be asked for: not weak dtypes.
+    """
+    return own_constant(uop) if uop.device is None and uop.dtype in dtypes.floats else uop
 
 
 def _view(of: Tensor, uop: UOp) -> Tensor:

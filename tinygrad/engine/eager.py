@@ -114,7 +114,8 @@ def form_of(root: UOp) -> Form | None:
             given.append(u)
             key.append((u.dtype, place.shape, place.device))
         else:
-            key.append((u.op, u.dtype, u.arg, u.tag, len(u.src)))
+            tag = None if u.op is Ops.NOOP else u.tag  # that of a constant is for gradients alone
+            key.append((u.op, u.dtype, u.arg, tag, len(u.src)))
             stack += u.src
     return Form(tuple(key), given)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from tinygrad.dtype import DTypeLike
+    from tinygrad.uop.ops import UOp
 
 
 class CreationMixin(MovementMixin, DTypeMixin):
@@ -31,6 +32,11 @@ class CreationMixin(MovementMixin, DTypeMixin):
     def _set_param_flag(self, requires_grad: bool | None) -> Self:
         """Take over the ``requires_grad`` keyword; Tensor keeps it as ``is_param``, nodes have no such flag."""
         return self
+
+    @classmethod
+    def _variable(cls, uop: UOp) -> Self:
+        """Wrap a constant expression that a program made as a value of its own; for nodes, equal ones are one."""
+        return cls._wrap_uop(uop)
 
     # ---- storage ----------------------------------------------------------------------------------------------------
 
@@ -122,7 +128,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
         require_fit("full", value, kind)
         fill = UOp.const(value, kind)
         if not buffer:
-            return cls._wrap_uop(fill._broadcast_to(sizes))._set_param_flag(requires_grad)
+            return cls._variable(fill._broadcast_to(sizes))._set_param_flag(requires_grad)
         fill = fill.cast(strong_dtype(fill.dtype))
         return cls._storage(sizes, fill.dtype, device, fill)._set_param_flag(requires_grad)
 
@@ -180,7 +186,9 @@ class CreationMixin(MovementMixin, DTypeMixin):
         require_fit("full_like", fill_value, kind)
         where = self.device if device is None else device
         if where is None or not buffer:
-            return self.const_like(fill_value, kind)._set_param_flag(requires_grad)
+            return self._variable(self._uop.const_like(getattr(fill_value, "uop", fill_value), kind))._set_param_flag(
+                requires_grad
+            )
         if isinstance(where, tuple):
             fill = UOp.const(getattr(fill_value, "uop", fill_value), strong_dtype(kind))
             made = self._storage(self.shape, fill.dtype, where, fill, self._uop.axis)
@@ -277,7 +285,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
             return cls._wrap_uop((index * step + start).cast(kind))._set_param_flag(requires_grad)
         wide = kind if dtypes.is_float(kind) else dtypes.default_float
         values = index.cast(wide) * UOp.const(step, wide) + UOp.const(start, wide)
-        return cls._wrap_uop(values.cast(kind))._set_param_flag(requires_grad)
+        return cls._variable(values.cast(kind))._set_param_flag(requires_grad)
 
     @classmethod
     def linspace(
@@ -320,7 +328,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
         first = index.cast(wide) * UOp.const(step, wide) + UOp.const(start, wide)
         second = UOp.const(stop, wide) - (steps - 1 - index).cast(wide) * UOp.const(step, wide)
         values = (index < max(steps // 2, 1)).where(first, second)
-        return cls._wrap_uop(values.cast(kind))._set_param_flag(requires_grad)
+        return cls._variable(values.cast(kind))._set_param_flag(requires_grad)
 
     @classmethod
     def eye(
@@ -346,7 +354,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
         _checked_shape((n, columns), "eye")
         rows = UOp.iota(n).reshape((n, 1))
         kind = dtypes.default_float if dtype is None else to_dtype(dtype)
-        return cls._wrap_uop(rows.eq(UOp.iota(columns)).cast(kind))._set_param_flag(requires_grad)
+        return cls._variable(rows.eq(UOp.iota(columns)).cast(kind))._set_param_flag(requires_grad)
 
 
 def _check_numbers(op: str, **numbers: Any) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 Gradients = tuple["UOp | None", ...]
+_WITH_DTYPE = "Tensor(number, dtype=...) has a dtype of its own, and so has .clone(); compute with that"
 LN2 = math.log(2.0)
 # Nodes with several results receive one gradient per result, so their gradients are kept apart by the result's number.
 _MULTIPLE = frozenset({Ops.FUNCTION, Ops.CALL})
@@ -47,7 +48,9 @@ class GradientMixin(Hooks):
     def gradient(self, *targets: Self, gradient: Self | None = None, materialize_grads: bool = True) -> list[Self]:
         """Return the gradient of self with respect to each target; zeros where self does not depend on it.
 
-        What was realized or read in between, other than a single number, is data: nothing flows through it.
+        What was realized in between, other than a single number, is data: nothing flows through it. Equal expressions
+        are one: what flows to either is the gradient of both, unless a ``clone()`` tells them apart. Constants that
+        were made one by one are told apart.
 
         Args:
             *targets: Float tensors of the graph of self.
@@ -66,8 +69,9 @@ class GradientMixin(Hooks):
         """
         for name, tensor in (("self", self), *((f"target {i}", t) for i, t in enumerate(targets))):
             if not dtypes.is_float(tensor.dtype) or (name != "self" and tensor.dtype in dtypes.weaks):
+                hint = _WITH_DTYPE if tensor.dtype is dtypes.weakfloat else None
                 raise DTypeError(error_text("gradient", f"only float Tensors have gradient, {name} is {tensor.dtype}",
-                                            {name: tensor}))  # fmt: skip
+                                            {name: tensor}, hint=hint))  # fmt: skip
         root, *nodes = self._differentiated(*targets)
         found = compute_gradient(root, root_gradient(self, gradient), nodes)
         return [self._wrap_uop(found[node] if node in found else node.const_like(0)) for node in nodes]

@@ -67,7 +67,7 @@ class OperatorMixin(PythonOperators, CreationMixin):
             self.dtype.kind == "float" or (kind is int and self.dtype.kind != "bool" and _takes(self.dtype, x, op))
         ):
             # The common case, in one step: the number takes this dtype.
-            number = self.const(x, self.dtype)
+            number = self._wrap_uop(self._uop.const(x, self.dtype))
             return (number, self) if reverse else (self, number)
         lhs, rhs = self, self.ufix(x)
         if lhs.dtype is not rhs.dtype:

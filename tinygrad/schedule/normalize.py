@@ -1,7 +1,8 @@
 """Give a tensor graph a form that does not depend on which buffers it reads.
 
 In:   a SINK over tensor nodes with real BUFFERs and bound Variables.
-Out:  the same graph with BUFFERs numbered in order of appearance and Variables without their values, and both lists.
+Out:  the same graph with BUFFERs numbered in order of appearance and Variables without their values, and both lists;
+      constants are without what tells one from another for gradients.
 Why:  two steps of a training loop build the same normalised node, so the second finds the first one's schedule.
 """
 
@@ -13,6 +14,7 @@ from typing import Final
 
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp
+from tinygrad.uop.views import is_own_constant
 
 LOCAL: Final = "local"
 _SPREADING: Final = frozenset({Ops.MSTACK, Ops.ALLREDUCE})  # besides copies, what puts values on several devices
@@ -67,6 +69,9 @@ def normalize(sink: UOp) -> Normalized:
                 raise RuntimeError(
                     f"bind mismatch on {var.expr}: bound to {var_vals[var.expr]} and {value} in one schedule"
                 )
+            new[u] = src[0]
+            continue
+        if is_own_constant(u):
             new[u] = src[0]
             continue
         new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)

@@ -63,6 +63,8 @@ def _unpickle_graph(saved: Saved) -> Any:
         if op == Ops.BUFFER and arg.name is None:  # named ones are numbers within a schedule, not storage
             # The parts of storage over several devices have its number.
             arg = replace(arg, slot=slots.setdefault(arg.slot, next(unique_slots)))
+        elif op == Ops.NOOP and tag is not None:  # so do constants that are told from equal ones
+            tag = slots.setdefault(tag, next(unique_slots))
         node = UOp(Ops(op), dtype, tuple(nodes[i] for i in src), arg, tag)
         if parts is not None:
             stored = [_part(memory[i], offset, size, dtype) for i, offset, size in parts]

@@ -72,6 +72,21 @@ def own_value(u: UOp) -> UOp:
     return u.replace(op=Ops.NOOP, src=(u,), arg=None, tag=None)
 
 
+def own_constant(u: UOp) -> UOp:
+    """Return the same constant expression as a variable of its own: equal ones are other nodes, with other gradients.
+
+    Its number is for gradients alone: graphs to be computed are compared without it.
+    """
+    from tinygrad.uop.storage import unique_slots
+
+    return u.replace(op=Ops.NOOP, src=(u,), arg=None, tag=next(unique_slots))
+
+
+def is_own_constant(u: UOp) -> bool:
+    """Return whether a node is made by ``own_constant``."""
+    return u.op is Ops.NOOP and u.tag is not None
+
+
 def is_own_value(u: UOp) -> bool:
     """Return whether a node has the value of its first source, but not its storage."""
     return u.op in (Ops.NOOP, Ops.CONTIGUOUS_BACKWARD) or (u.op is Ops.DETACH and len(u.src) > 1)
