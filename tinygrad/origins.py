@@ -7,12 +7,13 @@ Why:  storage does not know how its content was computed, but printing a value m
 
 A graph is kept as long as somebody shows the value, none of the storage that it reads was overwritten, and neither too
 many others nor too much storage were kept since. Values that are realized without being read have none, unless they are
-single numbers, or copies that such a value stands on: what a program stores on purpose is often large, and keeping what
-it was computed from would double its memory. For the same reason a chain of values, each computed from the one before,
-is kept in part only. A copy of data alone (``clone``, ``contiguous``) is data and has no graph.
+single numbers, parts of graphs that are kept already, or copies that such a value stands on: what a program stores on
+purpose is often large, and keeping what it was computed from would double its memory. For the same reason a chain of
+values, each computed from the one before, is kept in part only. A copy of data alone (``clone``, ``contiguous``) has a
+graph as long as a tensor shows the data. Storage of which parts were written has one if no part was computed from what
+was overwritten.
 
-Where a graph could not be kept, a gradient that would have to go through it is missing; that is a warning. So is a
-write to a part of storage that the value stands on.
+Where a graph could not be kept, a gradient that would have to go through it is missing; that is a warning.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from typing import TYPE_CHECKING, Final
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text, shown
-from tinygrad.live import buffer_under, is_view_node, rebase, storage_under
+from tinygrad.live import aliases_of, buffer_under, rebase, storage_under, unsettled_tensors
+from tinygrad.retracing import Retraced, Traced, contents_after, data_under, fills, selects
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.views import is_own_constant, own_constant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tinygrad.tensor import Tensor
 
@@ -40,32 +43,17 @@ _MOST: Final = 32  # graphs that are kept
 _MOST_BYTES: Final = 1 << 28
 _LOOK_EVERY: Final = 8
 _LARGE: Final = 1 << 20  # bytes of a value after which it is looked at each time
+_LARGEST: Final = 1000  # nodes of a graph to which further parts of storage are added
 _MOST_LOST: Final = 64  # values whose lost graphs are remembered, for the warning
-
-
-class _Origin:
-    """An expression, and the BUFFERs that it reads, which are looked up when the first of any is written."""
-
-    __slots__ = ("_reads", "value")
-
-    def __init__(self, value: UOp) -> None:
-        self.value = value
-        self._reads: frozenset[UOp] | None = None
-
-    @property
-    def reads(self) -> frozenset[UOp]:
-        if self._reads is None:
-            self._reads = frozenset(u for u in self.value.toposort(enter_calls=False) if u.op is Ops.BUFFER)
-        return self._reads
 
 
 _added = itertools.count(1)
 # BUFFER -> what its elements were computed from; the newest last.
-_origins: weakref.WeakKeyDictionary[UOp, _Origin] = weakref.WeakKeyDictionary()
+_origins: weakref.WeakKeyDictionary[UOp, Traced] = weakref.WeakKeyDictionary()
+# Storage to a part of which something was written, so that gradients go several ways.
+_partly_written: weakref.WeakSet[UOp] = weakref.WeakSet()
 # BUFFER -> the BUFFERs that its elements were computed from, where that graph is not kept any more; the newest last.
 _lost: weakref.WeakKeyDictionary[UOp, weakref.WeakSet[UOp]] = weakref.WeakKeyDictionary()
-# Storage to a part of which something was written that has a gradient.
-_partly_written: weakref.WeakSet[UOp] = weakref.WeakSet()
 atexit.register(_origins.clear)  # nodes must not outlive the modules that their removal needs
 atexit.register(_lost.clear)
 
@@ -78,17 +66,63 @@ def has_origin(tensor: Tensor, is_read: bool) -> bool:
     return all(type(n) is int and (is_read or n == 1) for n in u.shape)
 
 
-def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
-    """Note what a value was computed from.
+def known_origins() -> dict[UOp, Traced]:
+    """Return what is known now: of storage that is about to be written, what it held before."""
+    return dict(_origins.items())
+
+
+def remember_origins(
+    computed: Iterable[tuple[UOp, UOp]], becomes: Mapping[UOp, UOp], former: Mapping[UOp, Traced]
+) -> None:
+    """Note what values were computed from.
 
     Args:
-        before: The node that was computed.
-        now: The node that shows its value.
+        computed: The nodes that were computed, and those that show their values.
         becomes: What nodes of the schedule have become.
+        former: What was known before it ran.
     """
+    done = _Done(becomes, former)
+    for before, now in computed:
+        _remember(before, now, becomes, done)
+
+
+class _Done:
+    """What a schedule has written, and how nodes are said by storage as it is now.
+
+    Args:
+        becomes: What nodes have become.
+        former: What the content of storage was computed from before.
+    """
+
+    def __init__(self, becomes: Mapping[UOp, UOp], former: Mapping[UOp, Traced]) -> None:
+        self.written = [u for u in becomes if u.op is Ops.AFTER]
+        earlier = {u.src[0] for u in self.written}
+        # Each storage after its last write, which is what it holds now.
+        self.last = {u: becomes[u] for u in self.written if u not in earlier}
+        self.storages = {u.without_after for u in self.written}
+        self.former = former
+        self.noted: set[UOp] = set()  # AFTERs of which it was noted what they left
+
+    def said(self, root: UOp) -> tuple[UOp | None, set[UOp]]:
+        """Return an expression by storage as it is now, or None if there is none; and the BUFFERs that it read."""
+        nodes = root.toposort(lambda u: u not in self.last, enter_calls=False)
+        reads = {u for u in nodes if u.op is Ops.BUFFER}
+        replaced = {u: now for u, now in self.last.items() if root.footprint & u.footprint_bit}
+        is_known = not any(u.op is Ops.AFTER for u in nodes)  # a state between two writes is gone
+        for storage in reads & self.storages:
+            before = self.former.get(storage)
+            if before is None or before.is_stored or not self.storages.isdisjoint(before.nodes):
+                is_known = False
+            else:
+                replaced[storage] = before.value.reshape(storage.shape)
+        if not is_known:
+            return None, reads
+        return root.substitute(replaced, walk=True) if replaced else root, reads
+
+
+def _remember(before: UOp, now: UOp, becomes: Mapping[UOp, UOp], done: _Done) -> None:
     buffer = buffer_under(now)
-    is_view = storage_under(before) is not before
-    if buffer is None or (_is_data(before) and not is_view):
+    if buffer is None:
         return
     if buffer.numel() != 1 and not _is_whole(now):
         # What was stored is the value under the views; a DETACH among them holds for this tensor only.
@@ -97,48 +131,113 @@ def remember_origin(before: UOp, now: UOp, becomes: Mapping[UOp, UOp]) -> None:
         if stored is None or not _is_whole(stored) or rebase(before, base, stored) is not now:
             return
         before = base
-    graph = set(before.toposort(enter_calls=False))  # the kernels of a FUNCTION write storage of their own
-    written = [u for u in becomes if u.op is Ops.AFTER]
-    # Each storage as it is after the last write that the value stands on. Random numbers are in storage of their own.
-    earlier = {u.src[0] for u in written}
-    last = {u: becomes[u] for u in written if u in graph and u not in earlier}
-    value = before.substitute(last, walk=True) if last else before
-    nodes = value.toposort(enter_calls=False)
-    read = {u for u in nodes if u.op is Ops.BUFFER}
-    is_overwritten = any(u.without_after in read and u not in graph for u in written)
-    if is_overwritten or any(u.op is Ops.AFTER for u in nodes):
-        _note_lost(buffer, read)
+    value, reads = done.said(before)
+    if value is None:
+        _note_lost(buffer, reads)
         return
-    for write in last:
-        if dtypes.is_float(write.dtype):
-            _note_content(write, last, written)
-    _keep(buffer, value)
+    if done.last:
+        nodes = before.toposort(enter_calls=False)  # the kernels of a FUNCTION write storage of their own
+        # A parameter, say, that was updated in place and is looked at is a parameter.
+        updated = buffer if _is_update(storage_under(before)) else None
+        for write in nodes:
+            if write in done.last and write not in done.noted and dtypes.is_float(write.dtype):
+                done.noted.add(write)
+                if write.without_after is not updated:
+                    _note_content(write, done)
+    if buffer_under(value) is not buffer:  # else it is storage, whose content was noted
+        data = data_under(value)
+        _keep_unless_data(buffer, Traced(value), None if data is None else data[1:])
 
 
-def _note_content(write: UOp, last: dict[UOp, UOp], written: Sequence[UOp]) -> None:
-    """Note what the content of storage was computed from; or, after a write to a part of it, that it is not known.
+def _keep_unless_data(buffer: UOp, origin: Traced, data: list[UOp] | None) -> None:
+    """Note what storage was computed from; if it is a copy of data, only if somebody shows what it is a copy of.
+
+    Args:
+        buffer: The BUFFER.
+        origin: What it was computed from.
+        data: The nodes of which it is a copy, None if it was computed.
+    """
+    if data is None:
+        _keep(buffer, origin)
+    elif _is_shown({*data}):
+        _keep(buffer, Traced(origin.value, is_stored=True))
+
+
+def _is_shown(nodes: set[UOp]) -> bool:
+    """Return whether a live tensor shows one of the nodes, or there is more to know of them."""
+    if any(u.op is Ops.BUFFER and (u in _origins or aliases_of(u)) for u in nodes):
+        return True
+    return any(storage_under(t.uop) in nodes for t in unsettled_tensors())
+
+
+def _is_variable(u: UOp) -> bool:
+    """Return whether a node may be what a gradient is asked for, and is no result of others."""
+    return dtypes.is_float(u.dtype) and (u.op is Ops.BUFFER or is_own_constant(u))
+
+
+def _note_content(write: UOp, done: _Done) -> None:
+    """Note what the content of storage was computed from, after the last write to it.
 
     Args:
         write: The AFTER.
-        last: AFTERs that are replaced by the storage that they have become.
-        written: All AFTERs that were computed.
+        done: What was written.
     """
     storage, content = write.without_after, _contents(write)
-    value = (write if content is None else content).substitute({u: u.const_like(0) for u in last if u is not write})
-    reads = {u for u in value.toposort(enter_calls=False) if u.op is Ops.BUFFER}
-    if any(u.without_after in reads - {storage} for u in written):
-        return  # an update of a parameter, say: what it was computed from is overwritten, too
-    if content is not None and any(dtypes.is_float(u.dtype) for u in content.toposort() if u.op is Ops.BUFFER):
-        _keep(storage, content.substitute(last, walk=True))
-    elif content is None and any(dtypes.is_float(u.dtype) and u is not storage for u in reads):
-        _note_lost(storage, reads - {storage})
+    if content is not None:
+        value = done.said(content.src[0])[0]
+        if value is None:
+            return  # an update of a parameter, say: what it was computed from is overwritten, too
+        origin, data = Traced(content.replace(src=(value,))), data_under(value)
+        if data is not None or any(map(_is_variable, origin.nodes)):
+            _keep_unless_data(storage, origin, data)
+        return
+    left, reads = _left_in(write, done)
+    others = reads - {storage}
+    if left is not None:
+        if storage in done.former or any(map(_is_variable, left.nodes)):
+            _keep(storage, left, is_part=True)
+    elif done.storages.isdisjoint(others) and any(map(_is_variable, others)):  # else it is an update, too
+        _note_lost(storage, others)
         _partly_written.add(storage)
 
 
-def _keep(buffer: UOp, value: UOp) -> None:
-    _lost.pop(buffer, None)
+def _left_in(write: UOp, done: _Done) -> tuple[Traced | None, set[UOp]]:
+    """Return what storage holds after writes to parts of it, or None if that cannot be said; and the BUFFERs read.
+
+    What it held before, where that is not known, is a constant: no gradient depends on it.
+    """
+    storage, states = write.without_after, [write]
+    while states[-1].src[0].op is Ops.AFTER:
+        states.append(states[-1].src[0])
+    effects = [effect for state in states for effect in state.src[1:]]
+    reads = {u for e in effects for u in e.toposort(lambda u: u not in done.last, False) if u.op is Ops.BUFFER}
+    before = done.former.get(storage)
+    is_large = before is not None and len(before.nodes) > _LARGEST
+    if is_large or any(e.op is not Ops.STORE or e.arg not in {None, Ops.ADD} for e in effects):
+        return None, reads
+    if before is not None and not done.storages.isdisjoint(before.nodes):
+        return None, reads
+    unsaid: list[UOp] = []
+
+    def stored(value: UOp) -> UOp:
+        selected = own_constant(state.src[0].const_like(0)) if selects(value, state.src[0]) else None
+        said = done.said(value if selected is None else value.substitute({state.src[0]: selected}, walk=True))[0]
+        if said is None:
+            unsaid.append(value)
+            return value
+        return said if selected is None else said.substitute({selected: known}, walk=True)
+
+    known = storage.const_like(0) if before is None else before.value.reshape(storage.shape)
+    for state in reversed(states):
+        known = contents_after(state, known, stored)
+    return (None if unsaid else Traced(known, is_stored=True)), reads
+
+
+def _keep(buffer: UOp, origin: Traced, is_part: bool = False) -> None:
+    if not is_part:
+        _lost.pop(buffer, None)
     _origins.pop(buffer, None)
-    _origins[buffer] = _Origin(value)
+    _origins[buffer] = origin
     if next(_added) % _LOOK_EVERY == 0 or buffer.numel() * buffer.dtype.itemsize >= _LARGE:
         _bound_storage()
     while len(_origins) > _MOST:
@@ -158,6 +257,11 @@ def _contents(write: UOp) -> UOp | None:
         return None
     # A copy is a variable of its own: another copy of the same value has another gradient.
     return UOp(Ops.CONTIGUOUS, value.dtype, (value.reshape(storage.shape),), tag=storage.arg.slot)
+
+
+def _is_update(u: UOp) -> bool:
+    """Return whether a node is storage of which a write replaced all elements by what it computed from them."""
+    return u.op is Ops.AFTER and _contents(u) is None and fills(u)
 
 
 def _is_whole(u: UOp) -> bool:
@@ -185,55 +289,77 @@ def _bound_storage() -> None:
     kept: set[UOp] = set()
     nbytes = 0
     for count, (buffer, origin) in enumerate(reversed(list(_origins.items()))):
-        more = origin.reads - kept
+        more = set(origin.reads) - kept
         kept |= more
         nbytes += sum(int(u.numel()) * u.dtype.itemsize for u in more)
         if nbytes > _MOST_BYTES and (count or buffer.numel() > 1):
             _lose(buffer)
 
 
-def _is_data(u: UOp) -> bool:
-    """Return whether a node is storage or a constant, in whatever place and shape."""
-    while is_view_node(u) or u.op in {Ops.COPY, Ops.CONTIGUOUS, Ops.AFTER}:
-        u = u.src[0]
-    return u.op in {Ops.BUFFER, Ops.CONST}
+def forget_readers(is_overwritten: Callable[[UOp], bool], is_pending: bool = False) -> None:
+    """Forget the graphs that read, or led to, BUFFERs that are about to be overwritten.
 
-
-def forget_readers(is_overwritten: Callable[[UOp], bool]) -> None:
-    """Forget the graphs that read, or led to, BUFFERs that are about to be overwritten."""
+    Args:
+        is_overwritten: Whether a BUFFER is.
+        is_pending: Whether the writes are part of graphs, in which the BUFFERs stand for what they hold until then.
+    """
     if not _origins and not _lost:
         return  # walking through weak dictionaries takes its time, even if they are empty
     for buffer, origin in list(_origins.items()):
         if is_overwritten(buffer):
-            _origins.pop(buffer, None)
+            if not is_pending:
+                _origins.pop(buffer, None)
         elif any(map(is_overwritten, origin.reads)):
             _lose(buffer)
-    for buffer in [b for b in list(_lost.keys()) if is_overwritten(b)]:
+    for buffer in [] if is_pending else [b for b in list(_lost.keys()) if is_overwritten(b)]:
         _lost.pop(buffer, None)
 
 
+def follow(becomes: Mapping[UOp, UOp]) -> None:
+    """Say the kept graphs by what nodes have become; forget those of what was overwritten."""
+    if not _origins and not _lost:
+        return
+    written = {u.without_after for u in becomes if u.op is Ops.AFTER}
+    for storage in written:
+        _origins.pop(storage, None)
+    for state in becomes:
+        if state.op is Ops.AFTER and fills(state):
+            _lost.pop(state.without_after, None)
+    moved = {u: now for u, now in becomes.items() if u.op not in {Ops.AFTER, Ops.BUFFER} and now is not u}
+    mask = 0
+    for node in moved:
+        mask |= node.footprint_bit
+    stored: dict[UOp, UOp] = {}
+    for buffer, origin in list(_origins.items()):
+        if written and not written.isdisjoint(origin.reads):
+            _lose(buffer)
+        elif origin.value.footprint & mask and not moved.keys().isdisjoint(origin.nodes):
+            here = {u: moved[u] for u in moved.keys() & origin.nodes if data_under(u) or _is_whole(moved[u])}
+            _origins[buffer] = origin.with_moved(here)
+            stored |= here
+    for node, now in stored.items():
+        # Its graph is kept already, as a part of another: only now it is that of storage.
+        base = buffer_under(now)
+        if base is not None and base not in _origins and _is_whole(now) and dtypes.is_float(node.dtype):
+            data = data_under(node)
+            origin = Traced(node.substitute({u: v for u, v in stored.items() if u is not node}, walk=True))
+            _keep_unless_data(base, origin, None if data is None else data[1:])
+
+
 def with_origins(root: Tensor, *others: Tensor) -> list[UOp]:
-    """Return the nodes of tensors; values in the graph of ``root`` whose origin is known are expressions there.
+    """Return the nodes of tensors; in the graph of ``root``, storage of known origin is what it was computed from.
 
     Warns:
         RuntimeWarning: The origin of a value is forgotten, and one of the others was in it and is not in the graph; or
             it was written to a part of storage in the graph.
     """
     nodes = [t.uop for t in (root, *others)]
-    expressions = _expressions_in(root.uop) if _origins else {}
-    if expressions:
-        graph = set(root.uop.toposort())
-        there = [i for i, u in enumerate(nodes) if u in graph or buffer_under(u) in expressions]
-        for i, node in zip(there, _substituted([nodes[i] for i in there], expressions), strict=True):
-            nodes[i] = node
+    if _origins and any(u.op is Ops.BUFFER and u in _origins for u in nodes[0].toposort(enter_calls=False)):
+        retraced = Retraced(_origins.get)
+        nodes = [retraced.add(nodes[0]), *map(retraced.follow, nodes[1:])]
     if _lost:
         _warn_of_lost(nodes, others)
     return nodes
-
-
-def _substituted(nodes: Sequence[UOp], expressions: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """Return several nodes with the expressions in place of storage; what they share stays shared."""
-    return UOp(Ops.SINK, dtypes.void, tuple(nodes)).substitute(expressions, walk=True).src
 
 
 def _warn_of_lost(nodes: Sequence[UOp], others: Sequence[Tensor]) -> None:
@@ -250,21 +376,3 @@ def _warn_of_lost(nodes: Sequence[UOp], others: Sequence[Tensor]) -> None:
             hint = "read it after backward, before what it was computed from is overwritten; or use its detach()"
             text = error_text("backward", f"{what}tensors of shape {shapes} get no gradient through it", hint=hint)
             warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
-def _expressions_in(root: UOp) -> dict[UOp, UOp]:
-    """Return BUFFER -> expression, for the numbers in a graph and in the expressions of these."""
-    found: dict[UOp, UOp] = {}
-    stack = [root]
-    while stack:
-        for node in stack.pop().toposort():
-            origin = _origins.get(node) if node.op is Ops.BUFFER and node not in found else None
-            if origin is not None:
-                found[node] = origin.value.reshape(node.shape)
-                stack.append(origin.value)
-    # A value is noted after those that it was computed from, so that their expressions are whole by then.
-    whole: dict[UOp, UOp] = {}
-    for number in list(_origins.keys()):
-        if number in found:
-            whole[number] = found[number].substitute(whole, walk=True)
-    return whole

@@ -47,13 +47,15 @@ def _computing(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _apart(made: Tensor, args: Iterable[Any]) -> Tensor:
-    """Return a result that is no view of an argument: of another family, and another node where that shows storage."""
+    """Return a result that is neither an argument nor a view of one: of another family, and another node."""
     uop, base = made.uop, storage_under(made.uop)
     is_argument = any(t.uop is uop for t in _tensors(args))
     is_view = is_view_node(uop) and (is_stored(base) or any(storage_under(t.uop) is base for t in _tensors(args)))
-    if uop.device is not None and (is_view or (is_argument and is_stored(uop))):
+    if uop.device is not None and (is_view or is_argument):
         return made._wrap_uop(own_value(uop))
-    return made._wrap_uop(uop) if made._family is not None or is_argument else made
+    if is_argument:
+        return made._variable(uop)
+    return made._wrap_uop(uop) if made._family is not None else made
 
 
 def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:

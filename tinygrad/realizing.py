@@ -19,7 +19,7 @@ from tinygrad.helpers import Context, disable_gc
 from tinygrad.interrupted import Progress, check_nothing_is_lost, is_anything_lost
 from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
 from tinygrad.mixin.random_state import random_state
-from tinygrad.origins import has_origin, remember_origin
+from tinygrad.origins import has_origin, known_origins, remember_origins
 from tinygrad.pending import stale_readers
 from tinygrad.profiling import labelled
 from tinygrad.repointing import apply_map_to_tensors
@@ -54,6 +54,7 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
     with labelled(None):  # what the stages make is no longer what the user asked for, node by node
         # A replay overwrites storage without telling anybody, so what a capture computes has no origin.
         known = [(t, t.uop) for t in tensors if has_origin(t, is_read)] if not capturing else []
+        former = known_origins() if known else {}
         becomes: Becomes | None = None
         form = form_of(tensors[0].uop) if len(tensors) == 1 and not is_anything_lost() else None
         if form is not None:
@@ -68,8 +69,8 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
                 pending = [t for t in tensors if t._is_pending()]
                 if pending:
                     becomes = _compute(pending, update_stats)[1]
-        for tensor, before in known:
-            remember_origin(before, tensor.uop, becomes or {})
+        if known:
+            remember_origins([(before, t.uop) for t, before in known], becomes or {}, former)
 
 
 def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> Becomes | None:

@@ -32,7 +32,7 @@ from tinygrad.live import (
     storage_under,
     unsettled_tensors,
 )
-from tinygrad.origins import forget_readers
+from tinygrad.origins import follow as follow_origins, forget_readers
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.sharding import placed_buffer
@@ -71,7 +71,7 @@ def show_written(buffer: UOp, written: UOp) -> None:
     """Point every live tensor that shows ``buffer`` at its state after a write."""
     for guard in _guards.get():
         guard(buffer)
-    forget_readers(lambda u: u is buffer)
+    forget_readers(lambda u: u is buffer, is_pending=True)
     for tensor in aliases_of(buffer):
         point(tensor, rebase(tensor.uop, storage_under(tensor.uop), written))
 
@@ -145,6 +145,7 @@ def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "", asked: Sequenc
         asked: Tensors that get the storage itself where others have the same expression.
     """
     if becomes:
+        follow_origins(becomes)
         _Change(becomes).apply(asked)
 
 

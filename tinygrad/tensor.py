@@ -425,9 +425,8 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
 
         Reading values before, such as a loss by ``item()`` or predictions by ``numpy()``, changes nothing, as long as
         what they depend on is not overwritten, and not too much else was read since: then a warning tells which tensors
-        get no gradient; so does one where a part of storage was written that they would have to go through. A copy of
-        data (``clone``, ``contiguous``) that is read is data itself, without a warning. What ``realize`` stores without
-        reading, unless it is one number, is where gradients end: storage does not know how its content was computed.
+        get no gradient. What ``realize`` stores without reading, unless it is one number, is where gradients end:
+        storage does not know how its content was computed.
         Gradients of intermediate results last until an optimizer's step overwrites the parameters.
 
         Args:

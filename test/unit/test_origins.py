@@ -382,16 +382,158 @@ def test_losses_over_written_storage_and_over_kernels_of_their_own(name: str, re
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * max(1, abs(expected).max()))
 
 
-def test_a_part_that_was_written_ends_a_gradient_with_a_warning() -> None:
+PARTS: dict[str, Callable[[Tensor, Tensor], None]] = {
+    "slice": lambda z, w: z.__setitem__(slice(1, None), w[1:] * 2),
+    "one element": lambda z, w: z.__setitem__(2, w[0] * w[1]),
+    "steps": lambda z, w: z.__setitem__(slice(None, None, 2), (w * w)[:2]),
+    "twice": lambda z, w: (z.__setitem__(slice(1, None), w[:2]), z.__setitem__(slice(0, 2), w[1:] * 3)),
+    "all, then a part": lambda z, w: (z.assign(w * w), z.__setitem__(0, 5.0)),
+    "a copy": lambda z, w: z.__setitem__(slice(1, None), w[1:]),
+    "a mask": lambda z, w: z.__setitem__(Tensor([True, False, True]), w[:2] * 2),
+}
+PART_READS: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "loss": lambda loss, z: loss.item(),
+    "storage": lambda loss, z: z.tolist(),
+    "both": lambda loss, z: (z.tolist(), loss.item()),
+    "loss first": lambda loss, z: (loss.item(), z.tolist()),
+}
+
+
+@pytest.mark.parametrize("read", PART_READS)
+@pytest.mark.parametrize("write", PARTS)
+def test_a_part_of_storage_that_was_written_before_the_read(write: str, read: str) -> None:
+    found = []
+    for is_read in (False, True):
+        weight, z = Tensor([1.0, 2.0, 3.0]).realize(), Tensor([4.0, 5.0, 6.0]).clone().realize()
+        PARTS[write](z, weight)
+        loss = (z * z * weight).sum()
+        if is_read:
+            PART_READS[read](loss, z)
+        loss.backward()
+        found.append([weight.grad.tolist(), z.grad.tolist(), z.tolist()])
+    assert found[0] == found[1]
+
+
+def test_parts_that_are_written_one_after_the_other() -> None:
+    weight, z = Tensor([1.0, 2.0, 3.0]).realize(), Tensor.zeros(4, 3).contiguous().realize()
+    for i in range(4):
+        z[i] = weight * i
+        assert z.sum().item() == 6.0 * sum(range(i + 1))
+    (z * z).sum().backward()
+    assert weight.grad.tolist() == [28.0, 56.0, 84.0]
+
+
+def test_a_part_that_was_computed_from_what_it_overwrites_ends_a_gradient_with_a_warning() -> None:
     weight = Tensor([1.0, 2.0, 3.0]).realize()
-    z = Tensor.zeros(3).contiguous()
-    z[1:] = weight[1:] * 2
+    z = Tensor.ones(3).contiguous().realize()
+    z[1:] = weight[1:] * z[:2]
     loss = (z * weight).sum()
     loss.item()
     with pytest.warns(RuntimeWarning, match="get no gradient through it"):
         loss.backward()
     assert weight.grad is not None
-    assert weight.grad.tolist() == [0.0, 4.0, 6.0], "what does not go through z"
+    assert weight.grad.tolist() == [1.0, 2.0, 3.0], "what does not go through z"
+
+
+def test_a_write_to_what_was_read() -> None:
+    weight = Tensor([1.0, 2.0]).realize()
+    z = weight * 2
+    z.tolist()
+    z[0] = 5.0
+    assert (z * z).sum().gradient(weight)[0].tolist() == [0.0, 16.0]
+    assert z.tolist() == [5.0, 4.0]
+    assert (z * z).sum().gradient(weight)[0].tolist() == [0.0, 16.0]
+
+
+@pytest.mark.parametrize("is_gradient_first", [False, True])
+def test_a_pending_write_of_what_was_read_happens_once(is_gradient_first: bool) -> None:
+    weight, z = Tensor([1.0, 2.0]).realize(), Tensor([10.0, 20.0]).clone().realize()
+    tripled = weight * 3
+    tripled.tolist()
+    z += tripled * 2
+    found = (z * z).sum().gradient(weight)[0]
+    if is_gradient_first:
+        assert found.tolist() == [192.0, 384.0]
+    assert z.tolist() == [16.0, 32.0]
+    assert found.tolist() == [192.0, 384.0]
+
+
+@pytest.mark.parametrize("name", ["sort", "cumsum", "scatter", "qr"])
+def test_kernels_that_read_what_was_read(name: str) -> None:
+    values = np.random.default_rng(0).standard_normal((70, 70)).astype(np.float32)
+    found = []
+    for is_read in (False, True):
+        weight = Tensor(values).realize()
+        doubled = weight * 2
+        if is_read:
+            doubled.numpy()
+        loss = WITH_KERNELS[name](doubled)
+        found.append((loss.gradient(weight)[0].numpy(), loss.item()))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-4, atol=1e-5 * abs(found[0][0]).max())
+    assert found[1][1] == pytest.approx(found[0][1], rel=1e-5)
+
+
+LATER: dict[str, Callable[[Tensor], object]] = {"tolist": Tensor.tolist, "realize": Tensor.realize}
+DATA: dict[str, Callable[[], Tensor]] = {
+    "a list": lambda: Tensor([1.5, 2.5]),
+    "storage": lambda: Tensor([1.5, 2.5]).realize(),
+    "ones": lambda: Tensor.ones(2),
+    "a range": lambda: Tensor.arange(2.0),
+    "computed": lambda: Tensor([1.5, 2.5]) * 2,
+}
+
+
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.parametrize("data", DATA)
+def test_what_a_value_was_computed_from_gets_storage_after_it(data: str, later: str) -> None:
+    found = []
+    for is_read in (False, True):
+        x = DATA[data]()
+        middle = x * 2
+        y = middle + x
+        if is_read:
+            y.tolist()
+            LATER[later](middle)
+            LATER[later](x)
+        found.append([g.tolist() for g in (y * y).sum().gradient(x, middle, y)])
+    assert found[0] == found[1]
+
+
+COPIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "clone": Tensor.clone,
+    "contiguous": Tensor.contiguous,
+    "pad": lambda x: x.pad((0, 0)),
+    "cat": lambda x: Tensor.cat(x),
+    "roll": lambda x: x.roll(0),
+    "clone of a view": lambda x: x.reshape(2, 1).clone(),
+    "view of a clone": lambda x: x.clone().reshape(2, 1),
+    "slice": lambda x: x[1:].clone(),
+    "clone of a clone": lambda x: x.clone().clone(),
+    "another device": lambda x: x.to("CPU:1").to("CPU"),
+}
+
+
+@pytest.mark.parametrize("is_source_read", [False, True])
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("data", DATA)
+def test_a_copy_of_data_that_is_read(data: str, copy: str, is_source_read: bool) -> None:
+    found = []
+    for is_read in (False, True):
+        x = DATA[data]()
+        y = COPIES[copy](x)
+        if is_read:
+            y.tolist()
+            if is_source_read:
+                x.tolist()
+        loss = (y * y).sum() + (x * 3).sum()
+        found.append([g.tolist() for g in loss.gradient(x, y)])
+    assert found[0] == found[1]
+
+
+def test_a_copy_of_data_that_nobody_shows_keeps_nothing() -> None:
+    weight = Tensor([1.0, 2.0]).clone()
+    weight.numpy()
+    assert weight.uop.base not in origins._origins
 
 
 def test_copies_of_one_value_are_variables_of_their_own() -> None:
