@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from tinygrad.dtype import dtypes
 from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import DTypeError, ShapeError, error_text, shown
-from tinygrad.helpers import ALLOW_DEVICE_USAGE, CHECK_BOUNDS, flatten, prod
+from tinygrad.helpers import ALLOW_DEVICE_USAGE, CHECK_BOUNDS, prod
 from tinygrad.mixin.composite import CompositeShapeError, RankError
 from tinygrad.mixin.gather import (
     as_index,
@@ -28,6 +28,7 @@ from tinygrad.mixin.gather import (
     zeros,
 )
 from tinygrad.mixin.hooks import ssimplify
+from tinygrad.mixin.index_literals import IndexLiteral, is_array, is_several_items, read_literal
 from tinygrad.mixin.mask import MaskMixin
 from tinygrad.mixin.padding import pad_constant
 from tinygrad.mixin.selection import Range, Selection, is_symbolic, scalar_masks_as_rows, select
@@ -55,7 +56,7 @@ class IndexMixin(MaskMixin):
 
         Args:
             indices: One item or a tuple of items: int, symbolic int, slice with any step but 0, None, Ellipsis, list,
-                integer tensor, bool mask (which is realized, since its count is a size).
+                range or another sequence, integer tensor, bool mask (which is realized, since its count is a size).
 
         Raises:
             ShapeError: Too many items, an int or list entry out of bounds, index arrays that do not broadcast.
@@ -77,10 +78,12 @@ class IndexMixin(MaskMixin):
 
         Args:
             indices: As for reading.
-            v: Tensor of the same dtype, number, list or array.
+            v: Number, list, array, or tensor of a dtype that arithmetic with this one would turn into this one: an
+                int tensor may be written to a float tensor, a float tensor needs a ``cast`` to go to an int tensor.
 
         Raises:
-            RuntimeError: The dtype differs or is weak, or a computation that has not run yet reads this tensor.
+            RuntimeError: ``v`` is a tensor of another dtype than these, the dtype of this tensor is weak, or a
+                computation that has not run yet reads this tensor.
             TypeError: ``v`` is None.
             OverflowError: ``v`` is an int (or infinite) that the integer dtype does not hold.
             ValueError: ``v`` is nan, and the dtype an integer one.
@@ -98,21 +101,22 @@ class IndexMixin(MaskMixin):
 
     def _selection(self, indices: Any) -> Selection:
         items = tuple(indices) if isinstance(indices, tuple) else (indices,)
-        if isinstance(indices, list) and any(isinstance(i, (list, tuple, slice)) or i is None for i in indices):
+        if is_several_items(indices):
             items = tuple(indices)  # a list of lists is taken as a tuple of index lists
         literals: dict[int, list[int]] = {}
         tensors = [self._index_item(item, literals) for item in items]
         found = select(self, tensors, lambda mask: mask._nonzero_columns())
         for dim, array in found.arrays:
             size = found.shape[dim]
-            wrong = [v for v in literals.get(id(array), ()) if isinstance(size, int) and not -size <= v < size]
+            most = size if isinstance(size, int) else int(size.vmax)
+            wrong = [v for v in literals.get(id(array), ()) if not -most <= v < most]
             if wrong:
                 raise ShapeError(
                     error_text(
                         "getitem",
-                        f"index {wrong[0]} is out of bounds for a dim of size {size}",
+                        f"index {wrong[0]} is out of bounds for a dim of size {shown(size)}",
                         {"tensor": self},
-                        rule=f"{-size} <= index < {size}",
+                        rule=f"{-most} <= index < {most}",
                     )
                 )
             self._check_bounds("getitem", array, -size if isinstance(size, int) else 0, size)
@@ -153,11 +157,11 @@ class IndexMixin(MaskMixin):
                     hint=f"Tensor({item}) is a mask of 0 dims, int({item}) a position",
                 )
             )
-        if isinstance(item, (list, tuple)) or (
-            hasattr(item, "tolist") and hasattr(item, "ndim") and not hasattr(item, "_uop")
-        ):
-            values = item if isinstance(item, (list, tuple)) else item.tolist()
-            return self._index_literal(values, literals) if isinstance(values, (list, tuple)) else values
+        listed = read_literal(item)
+        if listed is not None:
+            return self._index_literal(listed, literals)
+        if is_array(item):
+            return item.item()
         if hasattr(item, "_uop") and not is_symbolic(item):
             if dtypes.is_float(item.dtype):
                 raise IndexError(
@@ -183,22 +187,14 @@ class IndexMixin(MaskMixin):
                 )
             )
 
-    def _index_literal(self, values: Sequence[Any], literals: dict[int, list[int]]) -> Self:
-        """Return nested lists of ints or bools as an index tensor."""
-        shape: list[int] = []
-        level: list[Any] = [values]
-        while level and all(isinstance(v, (list, tuple)) for v in level):
-            if len({len(v) for v in level}) != 1:
-                raise ShapeError(error_text("getitem", f"index list {values!r} is ragged", rule="rows of one length"))
-            shape.append(len(level[0]))
-            level = flatten(level)
-        if any(not isinstance(v, int) and not hasattr(v, "__index__") for v in level):
-            raise IndexError(error_text("getitem", f"index list {values!r}", rule="lists hold ints or bools only"))
-        numbers = [int(v) for v in level]
-        made = self._constants(numbers, position_dtype(max(map(abs, numbers), default=0))).reshape(tuple(shape))
-        if level and all(isinstance(v, bool) for v in level):
+    def _index_literal(self, listed: IndexLiteral, literals: dict[int, list[int]]) -> Self:
+        """Return listed ints or bools as an index tensor."""
+        # What int64 does not hold is beyond every size: it is an error of the bounds, which ``literals`` is for.
+        numbers = [min(max(v, dtypes.int64.min), dtypes.int64.max) for v in listed.numbers]
+        made = self._constants(numbers, position_dtype(max(map(abs, numbers), default=0))).reshape(listed.shape)
+        if listed.is_mask:
             return made.cast(dtypes.bool)
-        literals[id(made)] = numbers
+        literals[id(made)] = listed.numbers
         return made
 
     def _constants(self, values: Sequence[int], dtype: DType) -> Self:

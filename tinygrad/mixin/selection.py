@@ -14,6 +14,7 @@ from typing import Any
 
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.mixin.hooks import distance, known_size, ssimplify
+from tinygrad.mixin.index_literals import holds_bools, is_array, is_nested_mask, read_literal
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def is_scalar_mask(item: Any) -> bool:
 
     if getattr(item, "ndim", None) != 0 or not hasattr(item, "dtype") or is_symbolic(item):
         return False
-    return bool(item.dtype == dtypes.bool if hasattr(item, "_uop") else item.dtype == bool)
+    return bool(item.dtype == dtypes.bool if hasattr(item, "_uop") else holds_bools(item))
 
 
 def scalar_masks_as_rows(x: Any, indices: Any) -> tuple[Any, Any]:
@@ -102,7 +103,9 @@ def scalar_masks_as_rows(x: Any, indices: Any) -> tuple[Any, Any]:
 def _dims_used(item: Any) -> int:
     if item is None or item is Ellipsis:
         return 0
-    is_mask = hasattr(item, "dtype") and (_is_mask(item) or (not hasattr(item, "_uop") and item.dtype == bool))
+    if is_nested_mask(item):
+        return 1 if (found := read_literal(item)) is None else len(found.shape)
+    is_mask = hasattr(item, "dtype") and (_is_mask(item) or (is_array(item) and holds_bools(item)))
     return item.ndim if is_mask else 1
 
 
@@ -177,7 +180,8 @@ def _add_arrays(x: Any, found: Selection, arrays: Sequence[Any], dim: int) -> in
 
 def _mask_arrays(x: Any, mask: Any, dim: int, nonzero: Callable[[Any], Sequence[Any]]) -> Sequence[Any]:
     covered = tuple(x.shape[dim : dim + mask.ndim])
-    if tuple(mask.shape) != covered:
+    # A mask without elements selects nothing wherever it stands: numpy lets its dims of size 0 cover any size.
+    if any(size not in (0, over) for size, over in zip(mask.shape, covered, strict=True)):
         raise ShapeError(
             error_text(
                 "getitem",
