@@ -27,6 +27,8 @@ TRIPLES = [
     [y for _ in NUMBERS for y in (-1.0, 0.0, 1.0, 2.0) for _ in range(4)],
     [z for _ in range(4 * len(NUMBERS)) for z in (-1.0, 0.0, 1.0, 2.0)],
 ]
+BASES = [math.nan, -INF, -2.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, INF]
+EXPONENTS = [math.nan, -INF, -3.0, -2.5, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, INF]
 # name: (function, the same of torch, operands, which operands to differentiate for)
 Case = tuple[Callable[..., Any], Callable[..., Any], list[Any], tuple[int, ...]]
 CASES: dict[str, Case] = {
@@ -64,7 +66,9 @@ CASES: dict[str, Case] = {
     "atan2": (lambda x, y: x.atan2(y), torch.atan2, [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]], (0, 1)),
     "hypot": (lambda x, y: x.hypot(y), torch.hypot, [[0.0, 3.0, 0.0], [0.0, 4.0, 1.0]], (0, 1)),
     "pow": (lambda x, y: x.pow(y), torch.pow,
-            [[0.0, 0.0, 0.0, 1.0, -1.0, 0.0], [0.0, 1.0, 2.0, 0.0, 2.0, 0.5]], (0, 1)),
+            [[x for x in BASES for _ in EXPONENTS], [y for _ in BASES for y in EXPONENTS]], (0, 1)),
+    **{f"pow, exponent {y}": (lambda x, y=y: x**y, lambda x, y=y: x**y, [BASES], (0,)) for y in EXPONENTS},
+    **{f"pow, base {x}": (lambda y, x=x: x**y, lambda y, x=x: x**y, [EXPONENTS], (0,)) for x in BASES},
     "cdist": (lambda x, y: x.cdist(y), torch.cdist, [ZEROS, ZEROS], (0, 1)),
     "pairwise_distance": (lambda x, y: x.pairwise_distance(y), F.pairwise_distance, [ZEROS, ZEROS], (0, 1)),
     "cosine_similarity": (lambda x, y: x.cosine_similarity(y, dim=-1),
@@ -82,6 +86,15 @@ CASES: dict[str, Case] = {
                                        PAIRS, (0, 1)),
     "relu": (lambda x: x.relu(), F.relu, [LINE], (0,)),
     "relu6": (lambda x: x.relu6(), F.relu6, [LINE], (0,)),
+    **{name: (lambda x, f=name: getattr(x, f)(), getattr(F, name), [LINE], (0,))
+       for name in ("hardsigmoid", "leaky_relu", "softplus")},
+    **{name: (lambda x, f=name: getattr(x, f)(), getattr(F, name), [NUMBERS], (0,))  # torch has several answers at NaN
+       for name in ("elu", "celu", "selu", "softshrink", "hardshrink")},
+    "hardswish": (lambda x: x.hardswish(), F.hardswish, [[x for x in LINE if x != -INF]], (0,)),
+    "threshold": (lambda x: x.threshold(1.0, -3.0), lambda x: F.threshold(x, 1.0, -3.0), [LINE], (0,)),
+    **{name: (lambda x, f=name: getattr(x, f)(), getattr(torch, name), [NUMBERS], (0,)) for name in ("abs", "sign")},
+    "copysign": (lambda x, y: x.copysign(y), torch.copysign,
+                 [[x for x in LINE[2:-1] for _ in LINE], [y for _ in LINE[2:-1] for y in LINE]], (0, 1)),
     "hardtanh": (lambda x: x.hardtanh(-1.0, 2.0), lambda x: F.hardtanh(x, -1.0, 2.0), [LINE], (0,)),
     **{name: (lambda x, y, f=name: getattr(x, f)(y), getattr(torch, name), PAIRS, (0, 1))
        for name in ("maximum", "minimum", "fmax", "fmin")},
@@ -123,3 +136,13 @@ def test_binary_crossentropy_of_integers_and_targets() -> None:
     assert Tensor([0, 1]).binary_crossentropy(Tensor([0, 1])).item() == 0.0
     x = Tensor([1.0, 0.0])
     assert Tensor([0.5, 0.5]).binary_crossentropy(x, reduction="sum").gradient(x)[0].tolist() == [0.0, 0.0]
+
+
+def test_sinc_near_0() -> None:
+    # The formula of the slope cancels to nothing there, and is 0 / 0 for the smallest numbers.
+    x = np.array([0.0, 1e-45, 1e-38, 1e-20, 1e-8, 1e-4, 0.01, 0.1, 0.3, 0.35, 1.5], np.float32)
+    wide = x.astype(np.float64) * np.pi
+    safe = np.where(wide == 0, 1, wide)
+    expected = np.where(wide < 1e-3, -wide / 3, (np.cos(wide) - np.sin(safe) / safe) / safe) * np.pi
+    t = Tensor(x)
+    np.testing.assert_allclose(t.sinc().sum().gradient(t)[0].numpy(), expected, rtol=1e-6, atol=3e-45)

@@ -49,6 +49,29 @@ def test_halves_whose_squares_overflow(name: str) -> None:
     np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-3)
 
 
+DEVIATIONS: dict[str, Callable[[Any], Any]] = {
+    "std": lambda t: t.std(-1),
+    "std without correction": lambda t: t.std(-1, correction=0),
+    "std of std_mean": lambda t: Tensor.std_mean(t, -1)[0] if isinstance(t, Tensor) else torch.std_mean(t, -1)[0],
+    "mean of std_mean": lambda t: Tensor.std_mean(t, -1)[1] if isinstance(t, Tensor) else torch.std_mean(t, -1)[1],
+    "var": lambda t: t.var(-1),
+    "var without correction": lambda t: t.var(-1, correction=0),
+}
+
+
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_deviations_near_the_largest_number(name: str) -> None:
+    # Differences, their squares or the sum of these are beyond float32 where the result is not.
+    far = np.array([[3e38, -3e38, 3e38, -3e38], [1e38, 2e38, 3e38, 3.4e38], [-1e-38, 2e-38, 3e-38, 1e-40]], np.float32)
+    near = np.array([[1.5e19, -1.5e19, 1.5e19, -1.5e19], [1e18, 2e18, 3e18, 1e19], [1.0, 2.0, 4.0, 8.0]], np.float32)
+    values = near if "var" in name else far
+    wanted = DEVIATIONS[name](torch.tensor(values, dtype=torch.float64)).numpy()
+    expected = np.where(np.abs(wanted) > np.finfo(np.float32).max, np.inf, wanted)
+    got = DEVIATIONS[name](Tensor(values))
+    assert got.dtype is dtypes.float32
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-6, atol=1e-45)
+
+
 def test_normalized_halves() -> None:
     values = Tensor([[300.0, 400.0]], dtype=dtypes.float16)
     unit = values.normalize()

@@ -231,7 +231,8 @@ class ActivationMixin(TrigonometryMixin):
         """
         # With x + beta / alpha nothing cancels after a rounding.
         line = (self + beta / alpha) * alpha if alpha else self * alpha + beta
-        return line._hard_limit(0, 1)
+        # Beyond the limits, and at NaN, there is no slope, as in torch.
+        return ((line > 0) & (line < 1)).where(line, line._kept_within(0, 1).detach())
 
     @float_function(weak=True)
     def softplus(self, beta: float = 1.0, threshold: float = math.inf) -> Self:

@@ -135,7 +135,7 @@ def pow_gradient(ctx: UOp, ret: UOp) -> Gradients:
     """Return the gradients of base ** exponent, without the NaN that the formulas give at base 0 and exponent 0."""
     base, exponent = ret.src
     slope = exponent.eq(0).where(0.0, exponent * base.alu(Ops.POW, exponent - 1))
-    log = base.eq(0).where((exponent < 0).where(-math.inf, 0.0), ret * (base.log2() * LN2))
+    log = (base.eq(0) & (exponent >= 0)).where(0.0, ret * (base.log2() * LN2))
     return ctx * slope, ctx * log
 
 

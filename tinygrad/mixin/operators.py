@@ -175,7 +175,11 @@ class OperatorMixin(PythonOperators, CreationMixin):
         # The gradients of the steps are 0 * inf at 0 and at infinity, where that of the whole is not.
         if exponent < 0:
             inverse = power.reciprocal()
-            return inverse._with_gradient(self, exponent * inverse * self.reciprocal())
+            if whole:
+                return inverse._with_gradient(self, exponent * inverse * self.reciprocal())
+            # The power below is positive at -0 and 0 at -inf, whatever the root above is there.
+            slope = exponent * (inverse * self.reciprocal()).abs()
+            return inverse._with_gradient(self, self.eq(-math.inf).where(-0.0, slope))
         if not whole and exponent > 1:
             return power._with_gradient(self, exponent * self._pow_const(exponent - 1))
         return power

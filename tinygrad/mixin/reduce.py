@@ -244,6 +244,15 @@ class ReduceMixin(ElementwiseMixin):
         has_double = not opened.renderers or dtypes.float64 in opened.renderer.supported_dtypes()
         return dtypes.float64 if has_double else least_upper_dtype(own, dtypes.float32)
 
+    def _centered(self, axes: tuple[int, ...]) -> tuple[Self, Self]:
+        """Return (x - mean, mean) over axes that are kept, in the dtype in which squares are added up.
+
+        A difference, and a sum of squares before its division, may leave the dtype where the result does not.
+        """
+        x = self.cast(self._squares_dtype())
+        mean = x.mean(axes, keepdim=True) if axes else x
+        return x - mean, mean
+
     def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1, *, dim: Axis = None) -> Self:
         """Return the variance over ``axis``, divided by (number of elements - correction).
 
@@ -267,11 +276,10 @@ class ReduceMixin(ElementwiseMixin):
         axes = self._resolve_axes(axis if dim is None else dim, "var")
         own = self._statistics_dtype()
         x = self.cast(least_upper_dtype(own, dtypes.float32))
-        mean = x.mean(axes, keepdim=True) if axes else x
-        centered, divisor = x - mean, self._freedom(axes, correction)
-        variance = (centered * centered)._reduce(Ops.ADD, axes, True).div(divisor)
+        (centered, mean), divisor = self._centered(axes), self._freedom(axes, correction)
+        variance = centered.square()._reduce(Ops.ADD, axes, True).div(divisor).cast(x.dtype)
         # The derivative through the mean vanishes: the centered values sum to 0.
-        variance = variance._with_gradient(x, centered.div(divisor) * 2)
+        variance = variance._with_gradient(x, (x - mean.cast(x.dtype)).div(divisor) * 2)
         variance, mean = variance.cast(own), mean.cast(own)
         return (variance, mean) if keepdim else (variance._drop_axes(axes), mean._drop_axes(axes))
 
@@ -296,13 +304,11 @@ class ReduceMixin(ElementwiseMixin):
         axes = self._resolve_axes(axis if dim is None else dim, "std")
         own = self._statistics_dtype()
         x = self.cast(least_upper_dtype(own, dtypes.float32))
-        mean = x.mean(axes, keepdim=True) if axes else x
-        centered, divisor = x - mean, self._freedom(axes, correction)
+        (centered, mean), divisor = self._centered(axes), self._freedom(axes, correction)
         # The root of a variance that the dtype cannot hold may be one that it can.
-        squares = centered.cast(self._squares_dtype()).square()
-        root = squares._reduce(Ops.ADD, axes, True).div(divisor).sqrt().cast(x.dtype)
+        root = centered.square()._reduce(Ops.ADD, axes, True).div(divisor).sqrt().cast(x.dtype)
         # The derivative through the mean vanishes: the centered values sum to 0.
-        slope = root.eq(0).where(0.0, (centered / root).div(divisor))
+        slope = root.eq(0).where(0.0, ((x - mean.cast(x.dtype)) / root).div(divisor))
         root, mean = root._with_gradient(x, slope).cast(own), mean.cast(own)
         return (root, mean) if keepdim else (root._drop_axes(axes), mean._drop_axes(axes))
 

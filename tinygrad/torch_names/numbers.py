@@ -81,8 +81,14 @@ class NumberNames(ArithmeticNames):
     def sinc(self) -> Self:
         """``(math.pi * t).sin() / (math.pi * t)``, 1 at 0."""
         angle = self * math.pi
-        is_zero = self.eq(0)
-        return is_zero.where(1.0, is_zero.where(1.0, angle).sin() / is_zero.where(1.0, angle))
+        is_zero = angle.eq(0)
+        safe = is_zero.where(1.0, angle)
+        value = is_zero.where(1.0, safe.sin() / safe)
+        # cos a - sin a / a cancels near 0: there the slope is the series of that, over a.
+        a2 = angle.square()
+        near = angle * (a2 * (a2 * (a2 * (a2 / 3991680 - 1 / 45360) + 1 / 840) - 1 / 30) + 1 / 3) * -math.pi
+        slope = (angle.abs() < 1).where(near, (safe.cos() - value) / safe * math.pi)
+        return value._with_gradient(self, slope)
 
     def fmax(self, other: Any) -> Self:
         """``t.maximum(other)``, the other one where one of them is NaN."""
