@@ -2,7 +2,8 @@
 
 In:   a table name, a key (str, int, or a dict of columns), a value.
 Out:  the value that was stored, or None. A cache may forget: a file that cannot be written, a damaged row or a full
-      disk is a miss, never an error. A damaged file is replaced by an empty one.
+      disk is a miss, never an error. A damaged file is replaced by an empty one. A file that another process keeps
+      locked delays the work once, by a moment: reading it is a miss, and what is stored is written later.
 Why:  schedules and compiled kernels of one run serve all later ones.
 
 bytes are stored as they are. Other values are pickled, and loaded with an unpickler that knows only plain containers
@@ -12,6 +13,7 @@ whose bytes have changed since (machine code that would run, a shape that would 
 
 from __future__ import annotations
 
+import atexit
 import collections
 import errno
 import functools
@@ -25,6 +27,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
@@ -54,7 +57,9 @@ VERSION: Final = 2
 CACHEDB: str = getenv("CACHEDB", "") or str(cache_home() / "cache.db")
 MAX_BYTES: int = getenv("CACHEDB_MAX_BYTES", 1 << 30)
 
-_BUSY_SECONDS: Final = 10.0
+_PATIENCE: Final = 0.1  # seconds that a locked file may delay the work; transactions take some milliseconds
+_IMPATIENT_SECONDS: Final = 30.0  # that a file counts as locked for long afterwards: it is tried, but not waited for
+_CLEAR_PATIENCE: Final = 10.0  # who asks for an empty cache wants it to be empty
 # The size is looked at again after this many bytes were stored by this process.
 _CHECK_EVERY: Final = 16 << 20
 _LEAST_BYTES: Final = 1 << 18  # free on the disk: 32 KiB for the file that processes share, some pages, a log
@@ -62,7 +67,7 @@ _RAW, _PICKLED = b"B", b"P"
 _CHECKSUM_BYTES: Final = 4
 _MOST_DELAYED: Final = 256  # entries that an end of the process may lose
 _MOST_KEYS: Final = 500  # of one query; sqlite may have been built with a limit of 999
-_SQLITE_CORRUPT, _SQLITE_NOTADB = 11, 26
+_SQLITE_BUSY, _SQLITE_LOCKED, _SQLITE_CORRUPT, _SQLITE_NOTADB = 5, 6, 11, 26
 
 
 class _Holder:
@@ -83,8 +88,10 @@ class _State:
         self.lock = threading.Lock()
         self.generation = 0  # counts replacements of a damaged file
         self.rebuilt: set[str] = set()
-        self.locked_until = 0.0
+        self.impatient_until = 0.0
         self.stored_bytes = _CHECK_EVERY
+        # Rows that a locked file did not take; the newest are kept.
+        self.postponed: collections.deque[_Row] = collections.deque(maxlen=_MOST_DELAYED)
         self.inherited: list[Any] = []
 
     def forget_after_fork(self) -> None:
@@ -92,6 +99,7 @@ class _State:
         self.inherited.append(vars(self.local).copy())
         self.local = threading.local()
         self.lock = threading.Lock()
+        self.postponed.clear()  # the parent writes them
 
 
 _state = _State()
@@ -99,8 +107,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _state.forget_after_fork())
 
 
-def db_connection() -> sqlite3.Connection:
+def db_connection(patience: float | None = None) -> sqlite3.Connection:
     """Return this thread's connection to the cache database, opened on first use.
+
+    Args:
+        patience: Seconds that it waits for a locked file; default: a moment, none where the file was locked just now.
 
     Raises:
         sqlite3.Error: The file can be neither opened nor created.
@@ -109,19 +120,24 @@ def db_connection() -> sqlite3.Connection:
     local = _state.local
     wanted = (CACHEDB, _state.generation)
     holder: _Holder | None = getattr(local, "holder", None)
+    if patience is None:
+        patience = _PATIENCE if time.monotonic() >= _state.impatient_until else 0.0
     if holder is None or local.opened != wanted:
         local.holder = holder = None  # closes the old file
-        local.holder = holder = _Holder(_open(CACHEDB))
-        local.opened, local.tables = wanted, set()
+        local.holder = holder = _Holder(_open(CACHEDB, patience))
+        local.opened, local.tables, local.patience = wanted, set(), patience
+    elif local.patience != patience:
+        holder.connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+        local.patience = patience
     return holder.connection
 
 
-def _open(path: str) -> sqlite3.Connection:
+def _open(path: str, patience: float) -> sqlite3.Connection:
     import sqlite3
 
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     _require_space(path)
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         # Readers do not wait for a writer, a commit does not wait for the disk; a crash loses the last entries alone.
@@ -129,8 +145,11 @@ def _open(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA journal_size_limit = {_CHECK_EVERY}")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
-        pass  # a read-only file: reading may still work
+    except sqlite3.OperationalError as error:
+        if _is_locked(error):
+            connection.close()
+            raise
+        # Otherwise a read-only file: reading may still work.
     except sqlite3.DatabaseError:
         connection.close()
         raise
@@ -145,10 +164,17 @@ def _require_space(path: str) -> None:
             raise OSError(errno.ENOSPC, "no space left for the cache", path)
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
+def _code(error: sqlite3.Error) -> int:
     # Extended codes keep the primary code in the low byte.
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in {_SQLITE_CORRUPT, _SQLITE_NOTADB}
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    return _code(error) in {_SQLITE_CORRUPT, _SQLITE_NOTADB}
+
+
+def _is_locked(error: sqlite3.Error) -> bool:
+    return _code(error) in {_SQLITE_BUSY, _SQLITE_LOCKED}
 
 
 def _replace_damaged_file() -> bool:
@@ -166,17 +192,20 @@ def _replace_damaged_file() -> bool:
         return True
 
 
-def _attempt(action: Callable[[sqlite3.Connection], R], otherwise: R) -> R:
-    """Run ``action`` on the connection; what goes wrong with the file counts as ``otherwise``."""
+def _attempt(
+    action: Callable[[sqlite3.Connection], R], otherwise: R, locked: R | None = None, patience: float | None = None
+) -> R:
+    """Run ``action`` on the connection; what goes wrong with the file counts as ``otherwise``, a lock as ``locked``."""
     import sqlite3
 
     for _ in range(2):
         try:
-            return action(db_connection())
+            return action(db_connection(patience))
         except sqlite3.DatabaseError as error:
-            if "locked" in str(error):
+            if _is_locked(error):
                 # Somebody holds the file for long: do not wait for it again on every entry.
-                _state.locked_until = time.monotonic() + 30
+                _state.impatient_until = time.monotonic() + _IMPATIENT_SECONDS
+                return otherwise if locked is None else locked
             if not (_is_damage(error) and _replace_damaged_file()):
                 return otherwise
         except (sqlite3.Error, OSError):
@@ -277,12 +306,18 @@ class _Delayed:
             self.write()
 
     def write(self) -> None:
-        rows = []
-        with suppress(IndexError):
-            while True:
-                rows.append(self._rows.popleft())
+        rows = _taken(self._rows)
         if rows:
             _write(rows)
+
+
+def _taken(rows: collections.deque[_Row]) -> list[_Row]:
+    """Return the rows, in order, and leave none; what other threads append meanwhile may be among them."""
+    taken = []
+    with suppress(IndexError):
+        while True:
+            taken.append(rows.popleft())
+    return taken
 
 
 _delayed: ContextVar[_Delayed | None] = ContextVar("_delayed", default=None)
@@ -304,11 +339,19 @@ def diskcache_puts_together() -> Iterator[None]:
         delayed.write()
 
 
+class _Outcome(Enum):
+    """What became of rows."""
+
+    WRITTEN, LOST, LOCKED = range(3)
+
+
 def _write(rows: Sequence[_Row]) -> None:
-    def write(connection: sqlite3.Connection) -> bool:
+    """Write rows, after those that wait for a locked file; where it is locked, all of them wait."""
+
+    def write(connection: sqlite3.Connection) -> _Outcome:
         if len(rows) == 1:
             _insert(connection, rows[0])
-            return True
+            return _Outcome.WRITTEN
         connection.execute("BEGIN IMMEDIATE")
         try:
             for row in rows:
@@ -318,13 +361,24 @@ def _write(rows: Sequence[_Row]) -> None:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        return True
+        return _Outcome.WRITTEN
 
-    if time.monotonic() >= _state.locked_until and _attempt(write, False):
+    rows = [*_taken(_state.postponed), *rows]
+    outcome = _attempt(write, _Outcome.LOST, locked=_Outcome.LOCKED)
+    if outcome is _Outcome.LOCKED:
+        _state.postponed.extend(rows)
+    elif outcome is _Outcome.WRITTEN:
+        _state.impatient_until = 0.0
         _state.stored_bytes += sum(len(row.blob) for row in rows)
         if _state.stored_bytes >= _CHECK_EVERY:
             _state.stored_bytes = 0
             _attempt(_shrink, None)
+
+
+@atexit.register
+def _write_postponed() -> None:
+    if _state.postponed:
+        _write([])
 
 
 def _insert(connection: sqlite3.Connection, row: _Row) -> None:
@@ -356,7 +410,8 @@ def diskcache_clear() -> None:
         _state.local.tables.clear()
         connection.execute("PRAGMA incremental_vacuum").fetchall()
 
-    _attempt(clear, None)
+    _state.postponed.clear()
+    _attempt(clear, None, patience=_CLEAR_PATIENCE)
 
 
 def _all_tables(connection: sqlite3.Connection) -> list[str]:

@@ -8,6 +8,7 @@ import pickle
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -214,17 +215,123 @@ class TestDamage:
         assert diskcache_get("values", "large") is None
         assert diskcache_get("values", "key") == 1
 
-    def test_a_lock_that_stays_is_waited_for_once(self, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        diskcache_put("values", "key", 1)
-        db_connection().execute("PRAGMA busy_timeout = 50")
-        other = sqlite3.connect(database, isolation_level=None)
-        other.execute("BEGIN EXCLUSIVE")
-        monkeypatch.setattr(cache._state, "locked_until", 0.0)
-        diskcache_put("values", "key", 2)
-        assert cache._state.locked_until > 0
-        other.execute("ROLLBACK")
-        other.close()
+
+@pytest.fixture
+def holder(database: Path) -> Iterator[sqlite3.Connection]:
+    """A connection of somebody else, as another process has one; the file holds "key" -> 1."""
+    diskcache_put("values", "key", 1)
+    other = sqlite3.connect(database, isolation_level=None)
+    yield other
+    other.close()
+    cache._state.impatient_until = 0.0
+    cache._state.postponed.clear()
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+# Statements after which a file stays locked: by a writer; by one that keeps readers out too.
+LOCKS = {
+    "writing": ["BEGIN IMMEDIATE"],
+    "exclusive": ["PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "CREATE TABLE mine (a)"],
+}
+
+
+class TestLock:
+    @pytest.mark.parametrize("lock", LOCKS)
+    def test_it_is_waited_for_once(self, lock: str, holder: sqlite3.Connection) -> None:
+        if lock == "exclusive":
+            cache._state.local.holder = None  # nobody else may have the file open then
+        for statement in LOCKS[lock]:
+            holder.execute(statement).fetchall()
+
+        def work() -> None:
+            for key in range(20):
+                diskcache_put("values", key, key)
+                diskcache_get("values", key)
+                diskcache_get_many("values", ["key", "other"])
+
+        assert _seconds(work) < 2 * cache._PATIENCE + 1.0
+        assert diskcache_get("values", "key") == (1 if lock == "writing" else None)
+        assert len(cache._state.postponed) == 20
+
+    def test_what_was_stored_meanwhile_is_written_with_the_next_entry(self, holder: sqlite3.Connection) -> None:
+        holder.execute("BEGIN IMMEDIATE")
+        for value in range(2, 5):
+            diskcache_put("values", "key", value)
+        diskcache_put("values", "other", 5)
+        holder.execute("ROLLBACK")
         assert diskcache_get("values", "key") == 1
+        diskcache_put("values", "last", 6)
+        assert [diskcache_get("values", key) for key in ("key", "other", "last")] == [4, 5, 6]
+        assert not cache._state.postponed
+
+    def test_who_waits_forgets_the_oldest(self, holder: sqlite3.Connection) -> None:
+        holder.execute("BEGIN IMMEDIATE")
+        for key in range(cache._MOST_DELAYED + 10):
+            diskcache_put("values", key, key)
+        assert [row.columns["key"] for row in cache._state.postponed][:1] == [10]
+
+    def test_a_short_lock_is_waited_for(self, holder: sqlite3.Connection) -> None:
+        holder.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(1) as pool:
+            stored = pool.submit(diskcache_put, "values", "key", 2)
+            time.sleep(cache._PATIENCE / 5)
+            holder.execute("ROLLBACK")
+            stored.result()
+        assert diskcache_get("values", "key") == 2
+        assert not cache._state.postponed
+
+    def test_another_process_that_keeps_the_file(self, database: Path, tmp_path: Path) -> None:
+        code = """
+import sys, time
+from tinygrad import Tensor
+(Tensor([1, 2, 3]) + 1).tolist()
+start = time.perf_counter()
+for i in range(2, 7):
+    assert (Tensor([1, 2, 3]) * i).tolist() == [i, 2 * i, 3 * i]
+print(time.perf_counter() - start)
+"""
+        hold = """
+import sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("PRAGMA locking_mode = EXCLUSIVE")
+held.execute("PRAGMA journal_mode = WAL")
+held.execute("CREATE TABLE mine (a)")
+held.execute("BEGIN EXCLUSIVE")
+held.execute("INSERT INTO mine VALUES (1)")
+print("held", flush=True)
+sys.stdin.read()
+"""
+        database.parent.mkdir()
+        environment = {**os.environ, "CACHEDB": str(database), "CACHELEVEL": "2"}
+        with subprocess.Popen(
+            [sys.executable, "-c", hold, str(database)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            done = subprocess.run(
+                [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+            )
+            holder.communicate(b"")
+        # Waiting for ten seconds took so long, for each of several statements of each kernel.
+        assert float(done.stdout) < 5.0
+
+    def test_the_end_of_a_process_writes_what_waits(self, database: Path, holder: sqlite3.Connection) -> None:
+        code = """
+import sqlite3, sys
+from tinygrad.diskcache import diskcache_put
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("BEGIN IMMEDIATE")
+diskcache_put("values", "key", 7)
+held.execute("ROLLBACK")
+"""
+        environment = {**os.environ, "CACHEDB": str(database), "CACHELEVEL": "2"}
+        subprocess.run([sys.executable, "-c", code, str(database)], cwd=ROOT, env=environment, check=True)
+        assert diskcache_get("values", "key") == 7
 
 
 class TestSize:
