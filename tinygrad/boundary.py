@@ -34,6 +34,8 @@ OPERATORS: Final = frozenset(
     f"__{kind}{name}__" for name in BINARY_OPERATORS for kind in ("", "r", "i")
 ) | {"__getitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}  # fmt: skip
 
+_called: set[str] = set()  # by these names users call what is explained
+
 # What annotations mean that are only imported for type checkers; ``describe_types`` adds the package's own.
 _NAMES: dict[str, Any] = {"Any": Any, "Callable": Callable, "Iterable": Iterable, "Mapping": Mapping,
                           "Sequence": Sequence, "Literal": Literal}  # fmt: skip
@@ -54,6 +56,7 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
             goes through.
     """
     called = (name or function.__name__).strip("_")
+    _called.add(called)
     label, traced = Metadata(called) if labels else None, TRACEMETA.get
     current, enter, leave = _METADATA.get, _METADATA.set, _METADATA.reset
     spellings = _second_spellings(function)
@@ -205,24 +208,49 @@ def _explain(
     if _raised_by_user(error):
         return error
     text = _in_the_callers_terms(text, name, kwargs)
+    inner, rest = _inner_call(text, name)
+    if inner[:1].isupper() and args and hasattr(type(args[0]), function.__name__) and name not in {inner, "Tensor"}:
+        inner, name = "", f"{inner}.{name}"  # a method that names its class, as in SGD.step
     if "\n  line " in text:  # a check has said all; where it is that of another method, say which one led there
-        inner = text.partition(":")[0]
         is_operator = function.__name__ in OPERATORS  # its method, such as "add", is known by that name too
-        return error if inner == name or is_operator else _with_message(error, f"{name}: {text}")
+        return (
+            error if text.startswith(f"{name}: ") or is_operator else _with_message(error, _led_to(name, inner, rest))
+        )
     arguments = _arguments(function, args, kwargs)
     wrong = _misfit(function, arguments)
     if isinstance(error, KeyError) and len(error.args) == 1:
-        text = str(error.args[0])
-    summary, more = text.partition("\n")[::2] if text else (f"failed with {type(error).__name__}", "")
+        inner, rest = _inner_call(str(error.args[0]), name)
+    summary, more = rest.partition("\n")[::2] if rest else (f"failed with {type(error).__name__}", "")
     rows = {key: _shown(value) for key, value in arguments.items() if not _is_default(function, key, value)}
     if wrong is not None:
         key, expected = wrong
         rows = {name: value for name, value in rows.items() if name != key} | {"cause": summary}
         summary = f"{key} is {_kind(arguments[key])}, expected {expected}"
-    else:
-        summary = summary.removeprefix(f"{name}: ")
+    if inner:
+        rows |= {"in": inner}
     hint = _about_keywords(function, name, kwargs) if isinstance(error, TypeError) else None
     return _with_message(error, error_text(name, f"{summary}\n{more}" if more else summary, rows, hint=hint))
+
+
+def _inner_call(text: str, name: str) -> tuple[str, str]:
+    """Split a message into the name of the call that it begins with, empty for ``name`` itself or none, and the rest.
+
+    What Python says of a call, as in ``f() takes 1 positional argument``, begins with a name too.
+    """
+    begins = re.match(r"(?:(\w+): |(\w+)\(\) )", text)
+    found = (begins[1] or begins[2]) if begins else ""
+    if not begins or found not in {name, *_called}:
+        return "", text
+    return ("" if found == name else found), text[begins.end() :]
+
+
+def _led_to(name: str, inner: str, rest: str) -> str:
+    """Return the complete message of an inner call in the name of the one that led to it; a row says which it was."""
+    line = re.search(r"\n  line *", rest)
+    if not inner or line is None:
+        return f"{name}: {rest}"
+    width = len(line[0]) - len("\n  ")
+    return f"{name}: {rest[: line.start()]}\n  {'in':<{width}}{inner}{rest[line.start() :]}"
 
 
 def _in_the_callers_terms(text: str, name: str, kwargs: Mapping[str, Any]) -> str:

@@ -102,7 +102,7 @@ def get_shape(x: Any) -> tuple[int, ...]:
 
 def _ragged(shape: list[int]) -> ValueError:
     return ValueError(
-        f"get_shape: nested lists are ragged: items below the leading dims {tuple(shape)} have different lengths; "
+        f"nested lists are ragged: items below the leading dims {tuple(shape)} have different lengths; "
         "pad them to one length"
     )
 

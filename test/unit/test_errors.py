@@ -66,7 +66,7 @@ CONSTRUCTION: list[Case] = [
     (lambda: Tensor.relu(None), TypeError, ["relu", "self is None, expected Tensor"]),
     (lambda: Tensor(Path("/nonexistent/file")), FileNotFoundError, ["", "/nonexistent/file"]),
     (lambda: Tensor([1], unknown=3), TypeError, ["Tensor", "unknown"]),
-    (lambda: Tensor.zeros(2, -1), ValueError, ["full", "(2, -1)", "sizes >= 0"]),
+    (lambda: Tensor.zeros(2, -1), ValueError, ["zeros", "(2, -1)", "sizes >= 0", "full"]),
     (lambda: Tensor.zeros(2, 1.5), RuntimeError, ["zeros", "shape must be int", "1.5"]),
     (lambda: Tensor.zeros((2, 3), 4), ValueError, ["zeros", "tuple", "1 more"]),
     (lambda: Tensor.empty(2, "a"), RuntimeError, ["empty", "shape must be int", "'a'"]),
@@ -79,13 +79,13 @@ CONSTRUCTION: list[Case] = [
     (lambda: Tensor.linspace(0, 1, -3), ValueError, ["linspace", "-3"]),
     (lambda: Tensor.linspace(0, 1, 3, dtype=dtypes.bool), ValueError, ["linspace", "bool"]),
     (lambda: Tensor.eye(-1), ValueError, ["eye", "-1"]),
-    (lambda: Tensor.zeros(2, foo=1), TypeError, ["zeros: zeros() got an unexpected keyword argument 'foo'"]),
-    (lambda: Tensor.ones(2, foo=1), TypeError, ["ones: ones() got an unexpected keyword argument 'foo'"]),
-    (lambda: M.zeros_like(foo=1), TypeError, ["zeros_like: zeros_like() got an unexpected keyword argument 'foo'"]),
-    (lambda: M.ones_like(foo=1), TypeError, ["ones_like: ones_like() got an unexpected keyword argument 'foo'"]),
+    (lambda: Tensor.zeros(2, foo=1), TypeError, ["zeros: got an unexpected keyword argument 'foo'"]),
+    (lambda: Tensor.ones(2, foo=1), TypeError, ["ones: got an unexpected keyword argument 'foo'"]),
+    (lambda: M.zeros_like(foo=1), TypeError, ["zeros_like: got an unexpected keyword argument 'foo'"]),
+    (lambda: M.ones_like(foo=1), TypeError, ["ones_like: got an unexpected keyword argument 'foo'"]),
     (lambda: Tensor.stack([]), ValueError, ["stack: the list of tensors is empty", "at least one tensor"]),
-    (lambda: Tensor.stack(), TypeError, ["stack: stack() got no tensor"]),
-    (lambda: Tensor.cat(), TypeError, ["cat: cat() got no tensor"]),
+    (lambda: Tensor.stack(), TypeError, ["stack: got no tensor"]),
+    (lambda: Tensor.cat(), TypeError, ["cat: got no tensor"]),
 ]
 MOVEMENT: list[Case] = [
     (lambda: M.reshape(4, 2), ValueError, ["reshape", "(2, 3)", "(4, 2)", "6", "8"]),
@@ -156,7 +156,7 @@ ELEMENTWISE: list[Case] = [
     (lambda: M.cast("uint64").threefry(I), RuntimeError, ["threefry", "the key dtypes.int", "both are uint64"]),
     (lambda: M.newton_schulz(1, ()), ValueError, ["newton_schulz", "params=()", "at least one coefficient"]),
     (lambda: M.newton_schulz(-1, (1.0,)), ValueError, ["newton_schulz", "steps=-1"]),
-    (lambda: ~M, RuntimeError, ["not", "float"]),
+    (lambda: ~M, RuntimeError, ["invert", "float"]),
     (lambda: M << 1, RuntimeError, ["lshift", "shift operands must be int", "float"]),
     (lambda: I >> 1.5, RuntimeError, ["rshift", "shift operands must be int"]),
     (lambda: M.where(1, 0), RuntimeError, ["where", "bool", "float"]),
@@ -489,12 +489,16 @@ OPTIMIZERS: list[Case] = [
     (lambda: nn.optim.SGD(f32(2)), TypeError, ["SGD", "params is one Tensor, expected a list"]),
     (lambda: nn.optim.Muon([PARAMETER], fused=True), AssertionError, ["Muon", "fused"]),
     (lambda: nn.optim.SGD([PARAMETER], learning_rate=1.0), TypeError, ["SGD", "learning_rate"]),
-    (lambda: _step(nn.optim.Adam), AssertionError, ["Adam:", "parameter 0 of shape (2,) has no gradient", "is_param_"]),
-    (lambda: _step(nn.optim.AdamW), AssertionError, ["AdamW:", "has no gradient"]),
-    (lambda: _step(nn.optim.SGD), AssertionError, ["SGD:", "has no gradient"]),
-    (lambda: _step(nn.optim.LAMB), AssertionError, ["LAMB:", "has no gradient"]),
-    (lambda: _step(nn.optim.Muon), AssertionError, ["Muon:", "has no gradient"]),
-    (lambda: _step(nn.optim.Adam, training=0), RuntimeError, ["Adam:", "TRAINING must be enabled"]),
+    (
+        lambda: _step(nn.optim.Adam),
+        AssertionError,
+        ["Adam.step:", "parameter 0 of shape (2,) has no gradient", "is_param_"],
+    ),
+    (lambda: _step(nn.optim.AdamW), AssertionError, ["AdamW.step:", "has no gradient"]),
+    (lambda: _step(nn.optim.SGD), AssertionError, ["SGD.step:", "has no gradient"]),
+    (lambda: _step(nn.optim.LAMB), AssertionError, ["LAMB.step:", "has no gradient"]),
+    (lambda: _step(nn.optim.Muon), AssertionError, ["Muon.step:", "has no gradient"]),
+    (lambda: _step(nn.optim.Adam, training=0), RuntimeError, ["Adam.step:", "TRAINING must be enabled"]),
 ]
 LAYERS: list[Case] = [
     (lambda: nn.Linear(3, 4)(f32(2, 5)), RuntimeError, ["Linear", "5", "3", "cannot dot"]),
@@ -608,6 +612,36 @@ def assert_says(error: BaseException, parts: list[str], with_line: bool = True) 
         assert part in rest, f"{part!r} is not in\n{text}"
     if with_line:
         assert any("test_errors.py" in row for row in lines), f"the user's line is not in\n{text}"
+
+
+LED_TO: list[tuple[Callable[[], Any], str, str]] = [
+    (lambda: f32(3).__setitem__(5, 1), "setitem: index 5 is out of bounds", "getitem"),
+    (lambda: f32(3).__setitem__([5], 1), "setitem: index 5 is out of bounds", "getitem"),
+    (lambda: nn.Linear(3, 5)(f32(2, 4)), "Linear: cannot dot: inner sizes differ", "matmul"),
+    (lambda: f32(3).dot(Tensor(1.0)), "dot: cannot dot a 0-d operand", "matmul"),
+    (lambda: M.layernorm(1.5), "layernorm: dim 1.5 is a float", "mean"),
+    (lambda: Tensor.randint(3, low=5, high=2), "randint: low=5 must be below high=2", "uniform"),
+    (lambda: Tensor.uniform(1.5), "uniform: shape must be ints", "rand"),
+    (lambda: Tensor([[1, 2], [3]]), "Tensor: nested lists are ragged", ""),
+    (lambda: nn.optim.SGD([I]), "SGD: a parameter of dtype dtypes.int has no gradient", ""),
+    (lambda: nn.optim.SGD([M], foo=1), "SGD: got an unexpected keyword argument 'foo'", ""),
+    (lambda: nn.optim.SGD([f32(2).realize()]).step(), "SGD.step: ", ""),
+    (lambda: M.relu(1, 2), "relu: takes 1 positional argument but 3 were given", ""),
+]
+
+
+@pytest.mark.parametrize(("program", "begins", "inner"), LED_TO)
+def test_a_message_has_one_name_before_it_and_the_inner_call_in_a_row(
+    program: Callable[[], Any], begins: str, inner: str
+) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  many types; the text is what is tested
+        program()
+    first, *rows = str(caught.value).splitlines()
+    assert first.startswith(begins)
+    named = [row.split()[1:] for row in rows if row.split()[0] == "in"]
+    assert named == ([[inner]] if inner else [])
+    starts = {len(row) - len(row[2:].lstrip("abcdefghijklmnopqrstuvwxyz_").lstrip()) for row in rows}
+    assert len(starts) == 1, f"the rows are not aligned:\n{caught.value}"
 
 
 @pytest.mark.parametrize(
