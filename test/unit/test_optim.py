@@ -1,5 +1,6 @@
 """Optimisers: the documented values, and every step against torch."""
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,47 @@ def test_options_that_do_not_fit() -> None:
     groups: Any = [{"params": [p], "lr": 0.1}]
     with pytest.raises(ArgumentError, match=r"params hold .*no Tensor; make an optimiser for each group of options"):
         SGD(groups)
+
+
+REFUSED: dict[str, list[Any]] = {
+    "lr": [-0.1], "momentum": [-0.1], "weight_decay": [-0.1, float("nan")], "eps": [-1e-8, float("nan")],
+    "betas": [(1.0, 0.9), (-0.1, 0.9), (0.9, 1.0), (0.9, -0.1), (0.9, float("nan"))], "rho": [-0.1, 1.1],
+    "alpha": [-0.1], "lr_decay": [-0.1], "initial_accumulator_value": [-0.1], "nesterov": [True],
+    "momentum_decay": [-0.1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "RMSprop", "Adamax", "NAdam", "RAdam"])
+def test_what_torch_refuses_is_refused_by_name(name: str) -> None:
+    theirs, ours = getattr(torch.optim, name), getattr(nn.optim, name)
+    tried = 0
+    for option, values in REFUSED.items():
+        for value in values if option in inspect.signature(theirs).parameters else ():
+            try:
+                theirs([torch.ones(1, requires_grad=True)], **{option: value})
+            except ValueError:
+                tried += 1
+                part = {"betas": r"b[12] must be in \[0, 1\)", "lr": "learning rate"}.get(option, option)
+                with pytest.raises(ValueError, match=rf"^{name}: (the )?{part}"):
+                    ours([Tensor([1.0])], **{option: value})
+    assert tried > 2
+
+
+@pytest.mark.parametrize("name", ["Adam", "LAMB", "Adamax"])
+@pytest.mark.parametrize("betas", [(0.9,), (0.9, 0.9, 0.9)])
+def test_betas_are_a_pair(name: str, betas: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^{name}: betas must be two numbers, got \({betas[0]}"):
+        getattr(nn.optim, name)([Tensor([1.0])], betas=betas)
+
+
+@pytest.mark.parametrize("make", [SGD, Muon, Adam, AdamW, LARS, LAMB])
+def test_a_parameter_without_gradient_is_refused_in_the_name_that_was_called(make: Any) -> None:
+    with pytest.raises(RuntimeError, match=rf"^{make.__name__}: a parameter of dtype dtypes.int has no gradient"):
+        make([Tensor([1])])
+
+
+def test_momentum_0_of_muon_is_no_error() -> None:
+    assert Muon([Tensor([[1.0]])], momentum=0.0).b == []
 
 
 def test_learning_rate_may_change() -> None:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tinygrad.boundary import explain_methods
 from tinygrad.dtype import dtypes
-from tinygrad.nn.lamb import decays_from
-from tinygrad.nn.optim import Optimizer
+from tinygrad.nn.optim import Optimizer, decay_rates
 from tinygrad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -234,10 +233,7 @@ class _Moments(_Adaptive):
     ) -> None:  # fmt: skip
         super().__init__(params, lr, weight_decay, device, fused, maximize, decoupled_weight_decay)
         _require_not_negative(eps=eps)
-        b1, b2 = decays_from(b1, b2, betas)
-        for name, decay in (("b1", b1), ("b2", b2)):
-            if not 0 <= decay < 1:
-                raise ValueError(f"{name} must be in [0, 1), got {decay}")
+        b1, b2 = decay_rates(b1, b2, betas)
         self.b1, self.b2, self.eps = b1, b2, eps
         self.m, self.v = self._add_state(), self._add_state()
 

@@ -7,34 +7,17 @@ Why:  one formula covers the three: LAMB adds a trust ratio to AdamW, and Adam a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes
-from tinygrad.nn.optim import Optimizer, require_at_least_0
+from tinygrad.nn.optim import Optimizer, decay_rates, require_at_least_0
 from tinygrad.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["LAMB", "Adam", "AdamW"]
-
-
-_DECAYS: Final = (0.9, 0.999)  # the defaults of b1 and b2
-
-
-def decays_from(b1: float, b2: float, betas: tuple[float, float] | None) -> tuple[float, float]:
-    """Return the decays of the running means, given one by one or, as in torch, both as ``betas``.
-
-    Raises:
-        TypeError: They are given both ways, and differ.
-    """
-    if betas is None:
-        return b1, b2
-    first, second = betas
-    if (b1, b2) not in {_DECAYS, (first, second)}:
-        raise TypeError(f"b1 and b2 are {b1} and {b2}, and betas, another name of both, is {betas}; say one of them")
-    return first, second
 
 
 class LAMB(Optimizer):
@@ -90,12 +73,9 @@ class LAMB(Optimizer):
         maximize: bool = False,
     ) -> None:
         super().__init__(params, lr, device, fused, maximize=maximize)
-        b1, b2 = decays_from(b1, b2, betas)
         require_at_least_0("weight_decay", weight_decay)
         require_at_least_0("eps", eps)
-        for name, decay in (("b1", b1), ("b2", b2)):
-            if not 0 <= decay < 1:
-                raise ValueError(f"{name} must be in [0, 1), got {decay}")
+        b1, b2 = decay_rates(b1, b2, betas)
         self.b1, self.b2, self.eps, self.wd, self.adam = b1, b2, eps, weight_decay, adam
         # The powers are tensors and not numbers: a replayed graph has to advance them.
         self.b1_t, self.b2_t = (

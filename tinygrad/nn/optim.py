@@ -49,6 +49,29 @@ def require_at_least_0(name: str, value: float) -> None:
         raise ValueError(f"{name} must not be {'negative' if value < 0 else 'NaN'}, got {value}")
 
 
+_DECAYS = (0.9, 0.999)  # of all optimisers that take betas
+
+
+def decay_rates(b1: float, b2: float, betas: Sequence[float] | None) -> tuple[float, float]:
+    """Return the decay rates of running means, which may be given as the pair ``betas``.
+
+    Raises:
+        TypeError: They are given both ways, and differ.
+        ValueError: Not two of them, or one outside [0, 1).
+    """
+    if betas is not None:
+        if len(betas) != 2:
+            raise ValueError(f"betas must be two numbers, got {shown(betas)}")
+        if (b1, b2) not in {_DECAYS, tuple(betas)}:
+            what = f"b1 and b2 are {b1} and {b2}, and betas, another name of both, is {shown(betas)}"
+            raise TypeError(f"{what}; say one of them")
+        b1, b2 = betas
+    for name, decay in (("b1", b1), ("b2", b2)):
+        if not 0 <= decay < 1:
+            raise ValueError(f"{name} must be in [0, 1), got {decay}")
+    return b1, b2
+
+
 class Optimizer:
     """What all optimisers share: the parameters, the learning rate and the life cycle of a step.
 
@@ -113,7 +136,7 @@ class Optimizer:
         self.buffers: list[Tensor] = [t for t in tensors if not t.is_param]
         whole = next((t for t in self.params if not dtypes.is_float(t.dtype)), None)
         if whole is not None:
-            raise DTypeError(f"{self.name}: a parameter of dtype {whole.dtype} has no gradient; expected floats, or "
+            raise DTypeError(f"a parameter of dtype {whole.dtype} has no gradient; expected floats, or "
                              "buffers, which .is_param_(False) makes")  # fmt: skip
         if not self.params:
             raise AssertionError(f"none of the {len(tensors)} tensors has is_param set, so there is none to train")
@@ -377,6 +400,9 @@ def SGD(  # noqa: N802  # named as the optimiser that it makes
     With ``classic`` the gradient is scaled by the rate before it is added to the momentum, as in the paper; without,
     the sum is scaled, as in torch. They differ once the rate changes.
 
+    Raises:
+        ValueError: As for ``LARS``, and nesterov without momentum.
+
     Example:
         >>> p = Tensor([1.0, 2.0, -3.0])
         >>> optimizer = nn.optim.SGD([p], lr=0.25)
@@ -388,6 +414,8 @@ def SGD(  # noqa: N802  # named as the optimiser that it makes
 
     Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
     """
+    if nesterov and not momentum:
+        raise ValueError(f"nesterov with momentum={momentum}; it looks ahead along the momentum, expected one above 0")
     made = LARS(
         params,
         lr,
