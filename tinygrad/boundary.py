@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from tinygrad.errors import PACKAGE, ArgumentError, PlainKeyError, comes_from_user, error_text, shown
-from tinygrad.keywords import SYNONYMS, instead_of
+from tinygrad.keywords import NOT_GIVEN, SYNONYMS, instead_of
 from tinygrad.profiling import _METADATA, Metadata
 from tinygrad.settings import TRACEMETA
 
@@ -34,7 +34,8 @@ OPERATORS: Final = frozenset(
     f"__{kind}{name}__" for name in BINARY_OPERATORS for kind in ("", "r", "i")
 ) | {"__getitem__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}  # fmt: skip
 
-_called: set[str] = set()  # by these names users call what is explained
+# By these names users call what is explained; and what is not, but begins messages of its own.
+_called: set[str] = {"Device", "DType.const", "dtypes.from_py", "read"}
 
 # What annotations mean that are only imported for type checkers; ``describe_types`` adds the package's own.
 _NAMES: dict[str, Any] = {"Any": Any, "Callable": Callable, "Iterable": Iterable, "Mapping": Mapping,
@@ -165,11 +166,13 @@ def _own_names(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[
     named = {name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_POSITIONAL}
     own = {}
     for name, value in kwargs.items():
+        if value is None and name in NOT_GIVEN and name not in parameters:
+            continue
         same = name if name in parameters else next((s for s in SYNONYMS.get(name, ()) if s in named), name)
         if same in own or (same != name and same in kwargs):
             return None  # said twice: an error
         own[same] = value
-    return own if own.keys() != kwargs.keys() else None
+    return own if own.keys() != kwargs.keys() else None  # with other names, or with fewer
 
 
 # ---- the message -----------------------------------------------------------------------------------------------------
@@ -237,7 +240,7 @@ def _inner_call(text: str, name: str) -> tuple[str, str]:
 
     What Python says of a call, as in ``f() takes 1 positional argument``, begins with a name too.
     """
-    begins = re.match(r"(?:(\w+): |(\w+)\(\) )", text)
+    begins = re.match(r"(?:([\w.]+): |(\w+)\(\) )", text)
     found = (begins[1] or begins[2]) if begins else ""
     if not begins or found not in {name, *_called}:
         return "", text

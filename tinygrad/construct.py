@@ -110,8 +110,9 @@ def from_list(data: list[Any] | tuple[Any, ...], dtype: DType | None) -> UOp:
     values = fully_flatten(data)
     wrong = next((v for v in values if not isinstance(v, (int, float)) and not is_numpy_scalar(v)), None)
     if wrong is not None:
-        raise RuntimeError(f"Tensor: could not infer dtype of {wrong!r} of type {type(wrong).__name__} inside a list; "
-                           "expected numbers (use Tensor.stack for a list of tensors)")  # fmt: skip
+        hint = numpy_of_torch(wrong) or " (use Tensor.stack for a list of tensors)"
+        raise RuntimeError(f"Tensor: could not infer dtype of {shown(wrong)} of type {type(wrong).__name__} inside a "
+                           f"list; expected numbers{hint}")  # fmt: skip
     kind = dtypes.from_py(values) if dtype is None else dtype
     return from_python(values, kind, shape)
 
@@ -193,8 +194,15 @@ def node_of(data: Any, device: Any, dtype: DType | None) -> UOp:
         node = from_list(data, dtype)
     else:
         raise RuntimeError(
-            f"Tensor: could not infer dtype of {type(data).__name__} {data!r}; expected a number, list, bytes, "
-            "numpy array, path or node"
+            f"Tensor: could not infer dtype of {shown(data)} of type {type(data).__name__}; expected a number, list, "
+            f"bytes, numpy array, path or node{numpy_of_torch(data)}"
         )
     moved = node if node.device == where else node.copy_to_device(where)
     return moved if dtype is None else moved.cast(dtype)
+
+
+def numpy_of_torch(data: Any) -> str:
+    """Return what to write in place of a tensor of torch, empty for anything else."""
+    if type(data).__module__.partition(".")[0] != "torch" or not hasattr(data, "detach"):
+        return ""
+    return "; of a torch tensor x write Tensor(x.detach().cpu().numpy()), after .float() if it is bfloat16"

@@ -16,6 +16,7 @@ from tinygrad.constants import AddrSpace, ConstFloat, ConstType, Invalid, Invali
 from tinygrad.dtype_lattice import (
     DTYPES_DICT,
     INVERSE_DTYPES_DICT,
+    TORCH_FP8,
     DType,
     DTypeLike,
     DTypes,
@@ -233,14 +234,6 @@ def _from_np_dtype(np_dtype: np.dtype[Any] | type[Any]) -> DType:
     return DTYPES_DICT[name]
 
 
-_TORCH_FP8: Final = {
-    "float8_e4m3fn": dtypes.fp8e4m3,
-    "float8_e5m2": dtypes.fp8e5m2,
-    "float8_e4m3fnuz": dtypes.fp8e4m3fnuz,
-    "float8_e5m2fnuz": dtypes.fp8e5m2fnuz,
-}
-
-
 def _to_torch_dtype(dtype: DType) -> torch.dtype | None:
     """Return the torch dtype: uint8 for fp8, the default for weak dtypes, None if this torch lacks it."""
     import torch
@@ -257,4 +250,4 @@ def _from_torch_dtype(torch_dtype: torch.dtype) -> DType:
         KeyError: torch's dtype has no counterpart.
     """
     name = str(torch_dtype).removeprefix("torch.")
-    return _TORCH_FP8[name] if name in _TORCH_FP8 else DTYPES_DICT[name]
+    return DTYPES_DICT[TORCH_FP8.get(name, name)]

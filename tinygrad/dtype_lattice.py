@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Final, TypeAlias
 
 from tinygrad.constants import ConstFloat, Invalid
+from tinygrad.errors import shown
 from tinygrad.scalars import float_to_wrapped_int, wrap_int
 from tinygrad.settings import DEFAULT_FLOAT, DEFAULT_INT, getenv
 
@@ -331,6 +332,11 @@ DTypeLike: TypeAlias = str | DType
 
 # Attribute name -> dtype, aliases included; and C spelling -> the short attribute name that ``repr`` shows.
 DTYPES_DICT: Final[dict[str, DType]] = {name: item for name, item in vars(DTypes).items() if isinstance(item, DType)}
+# What torch calls the formats of 8 bits.
+TORCH_FP8: Final = {
+    "float8_e4m3fn": "fp8e4m3", "float8_e5m2": "fp8e5m2", "float8_e4m3fnuz": "fp8e4m3fnuz",
+    "float8_e5m2fnuz": "fp8e5m2fnuz",
+}  # fmt: skip
 INVERSE_DTYPES_DICT: Final[dict[str, str]] = {item.name: name for name, item in DTYPES_DICT.items()}
 
 
@@ -352,17 +358,30 @@ def _default_dtype(variable: str, name: str) -> DType:
     return dtype
 
 
-def to_dtype(x: DTypeLike) -> DType:
-    """Return the dtype itself, or the one with that name (upper or lower case).
+def to_dtype(x: Any) -> DType:
+    """Return the dtype itself, or the one with that name (upper or lower case), or that numpy or torch call so.
 
     Raises:
         AttributeError: No dtype has that name.
     """
     if isinstance(x, DType):
         return x
-    if not isinstance(x, str):
-        raise AttributeError(f"{x!r} is not a dtype; expected a DType such as dtypes.float32 or its name")
-    return _dtype_by_name(x)
+    return _dtype_by_name(x) if isinstance(x, str) else _dtype_of_others(x)
+
+
+def _dtype_of_others(x: Any) -> DType:
+    """Return the dtype that numpy's or torch's, or the type bool, stands for."""
+    if x is bool:
+        return dtypes.bool
+    kind = x if isinstance(x, type) else type(x)
+    is_torch, is_numpy = (kind.__module__.partition(".")[0] == package for package in ("torch", "numpy"))
+    name = str(x).removeprefix("torch.") if is_torch else str(getattr(x, "name", getattr(x, "__name__", "")))
+    if (is_torch or is_numpy) and (found := DTYPES_DICT.get(TORCH_FP8.get(name, name))) is not None:
+        return found
+    # numpy and torch take int as 64 bits, and lists of ints become 32 here.
+    meant = {int: "dtypes.int32 or dtypes.int64", float: "dtypes.float32 or dtypes.float64"}.get(x)
+    expected = meant or "a DType such as dtypes.float32 or its name"
+    raise AttributeError(f"{shown(x)} is not a dtype; expected {expected}")
 
 
 # ---- promotion -----------------------------------------------------------------------------------------------------

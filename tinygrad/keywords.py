@@ -24,6 +24,9 @@ SYNONYMS: Final = {
     "normalized_shape": ("dim",), "min": ("min_",), "max": ("max_",),
 }  # fmt: skip
 
+# numpy's functions pass these on to the methods of what they get, as None where their caller has not given them.
+NOT_GIVEN: Final = frozenset({"out", "dtype"})
+
 _REDUCTION: Final = "write reduction='mean', 'sum' or 'none'"
 _NEW: Final = "results are new tensors: leave it out, or write the method that ends in an underscore"
 _OUT: Final = "results are new tensors: write x.assign(...) to fill the storage of x"

@@ -8,7 +8,7 @@ Why:  all of it is read from the node. Nothing here computes anything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import prod
@@ -156,3 +156,33 @@ class PropertyMethods(TrainingFlags):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+        """Answer numpy: an operator with an array on its left is a tensor, other functions take the values.
+
+        So ``array + t`` is lazy as ``t + array`` is, and ``np.exp(t)`` is an array as ``np.exp(t.numpy())`` is.
+        """
+        name = _OPERATORS.get(function.__name__)
+        if name is not None and method == "__call__" and out is None and not kwargs:
+            left, right = inputs
+            is_ours = isinstance(left, PropertyMethods)
+            answer = getattr(left, f"__{name}__")(right) if is_ours else getattr(right, _mirrored(name))(left)
+            if answer is not NotImplemented:
+                return answer
+        values = [x.numpy() if isinstance(x, PropertyMethods) else x for x in inputs]
+        return getattr(function, method)(*values, **kwargs, **({} if out is None else {"out": out}))
+
+
+# numpy's functions behind Python's operators -> the name of the operator.
+_OPERATORS: Final = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "true_divide": "truediv", "divide": "truediv",
+    "floor_divide": "floordiv", "remainder": "mod", "power": "pow", "matmul": "matmul", "bitwise_and": "and",
+    "bitwise_or": "or", "bitwise_xor": "xor", "left_shift": "lshift", "right_shift": "rshift", "less": "lt",
+    "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
+}  # fmt: skip
+_MIRRORED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def _mirrored(name: str) -> str:
+    """Return the method that answers an operator for the operand on its right."""
+    return f"__{_MIRRORED[name]}__" if name in _MIRRORED else f"__r{name}__"

@@ -14,7 +14,7 @@ from typing import Any, cast
 from tinygrad.backward import fill_gradients, nodes_to_differentiate, warn_of_equal
 from tinygrad.boundary import BINARY_OPERATORS, OPERATORS, describe_types, explain_methods
 from tinygrad.buffer import Buffer
-from tinygrad.construct import _fromnp, from_address, is_numpy_ndarray, is_numpy_scalar, node_of
+from tinygrad.construct import _fromnp, from_address, is_numpy_ndarray, is_numpy_scalar, node_of, numpy_of_torch
 from tinygrad.copying import deep_copy
 from tinygrad.device import Device, StorageOnlyError, canonicalize_device
 from tinygrad.dtype import (
@@ -25,7 +25,7 @@ from tinygrad.dtype import (
     dtypes,
     to_dtype,
 )
-from tinygrad.errors import ArgumentError, error_text
+from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.families import Family
 from tinygrad.in_place import add_in_place_forms
 from tinygrad.live import all_tensors, noticed, register, storage_under
@@ -85,8 +85,6 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
 
     __slots__ = "grad", "is_param", "uop"
 
-    # numpy leaves operators with one of its arrays on the left to us.
-    __array_ufunc__ = None
     __array_priority__ = 1000
 
     def __init__(
@@ -246,6 +244,8 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
             return Tensor(x, device=self.device)
         if isinstance(x, (list, tuple)):
             raise TypeError(f"operand is a {type(x).__name__}; write Tensor({x!r}) to make a tensor of it")
+        if getattr(x, "ndim", 0) and (instead := numpy_of_torch(x)):
+            raise RuntimeError(f"operand is {shown(x)}{instead}")
         return _wrap(UOp.const(x))
 
     __hash__ = object.__hash__

@@ -228,6 +228,8 @@ class UOp(
         dtype = to_dtype(dtype)
         if self.dtype is dtype:
             return self
+        if dtype is dtypes.void:
+            raise _no_values("cast", self)
         if self.op is Ops.CONST:
             return UOp(Ops.CONST, dtype, (), _held(_held(self.arg, self.dtype), dtype))
         return UOp(Ops.CAST, dtype, (self,), dtype)
@@ -241,6 +243,8 @@ class UOp(
             raise DTypeError(
                 f"bitcast: weak dtypes have no bits ({self.dtype} to {dtype}); cast to a stored dtype first"
             )
+        if dtype is dtypes.void:
+            raise _no_values("bitcast", self)
         made = UOp(Ops.BITCAST, dtype, (self,), dtype)
         made._try_shape()
         return made
@@ -459,6 +463,10 @@ def _py_const(value: Any) -> Any:
 def _held(value: Any, dtype: DType) -> Any:
     """Return the number that ``dtype`` holds for a constant: what storage of this dtype would give back."""
     return value if value is Invalid or dtype is dtypes.void else truncate[dtype](value)
+
+
+def _no_values(op: str, x: UOp) -> DTypeError:
+    return DTypeError(error_text(op, "dtypes.void has no values", {"tensor": x}, hint="give a dtype of numbers"))
 
 
 _broadcast_shape = broadcast_shape
