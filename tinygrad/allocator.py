@@ -93,9 +93,10 @@ class Allocator(Generic[Opaque]):
     def _usage(self, size: int, error: Exception) -> str:
         name = getattr(self.dev, "device", type(self).__name__)
         used = GlobalCounters.mem_used_per_device[name]
+        reason = f" ({error})" if str(error) else ""  # Python's own MemoryError says nothing
         return (
-            f"{name}: allocation of {size / 1e6:.2f} MB failed with {used / 1e6:.2f} MB of this device in use "
-            f"({error}); free tensors, or use smaller batches"
+            f"{name}: allocation of {size / 1e6:.2f} MB failed with {used / 1e6:.2f} MB of this device in use"
+            f"{reason}; free tensors, or use smaller batches"
         )
 
     def free(self, opaque: Opaque, size: int, options: BufferSpec | None = None) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -595,3 +596,19 @@ def test_a_graph_of_more_kernels_than_are_kept(monkeypatch: pytest.MonkeyPatch) 
         parts = [x * float(i) + 0.375 for i in range(12)]
         parts[0].realize(*parts[1:])
         assert [p.tolist() for p in parts] == [[i + 0.375, 2 * i + 0.375] for i in range(12)]
+
+
+def test_memory_that_intermediates_share_is_refused_in_the_name_of_the_largest() -> None:
+    # Each of these 2 TB fits no machine; the first call that needs memory is a copy of the seed, of 16 bytes or so.
+    n = 1 << 19
+    for program in (
+        lambda: (Tensor.rand(n, n) @ Tensor.rand(n, 1)).realize(),
+        lambda: (Tensor.rand(n, n).contiguous() + 1).sum().item(),
+    ):
+        with pytest.raises(MemoryError) as caught:
+            program()
+        text = str(caught.value)
+        found = re.search(r"out of memory: kernel \w+ on CPU needs (\d+)\.\d\d MB for argument 0", text)
+        assert found is not None, text
+        assert int(found[1]) >= 4 * n * n // 10**6, text
+        assert f"{n * n} x " in text or f"{n * n // 2} x " in text, text

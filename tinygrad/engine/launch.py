@@ -8,7 +8,7 @@ Why:  everything that depends on the kernel alone is worked out here once, so th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tinygrad.device import Buffer, Device
@@ -109,17 +109,7 @@ class KernelLaunch:
         try:
             return buffers[slot].ensure_allocated().get_buf()
         except MemoryError as error:
-            sizes = ", ".join(f"{b.size} x {b.dtype.name}" for b in buffers)
-            wanted, whole = buffers[slot], buffers[slot].base
-            part = (
-                ""
-                if whole.nbytes == wanted.nbytes
-                else f", part of {whole.nbytes / 1e6:.2f} MB that intermediates share"
-            )
-            raise MemoryError(
-                f"out of memory: kernel {self.name} on {self.device} needs {wanted.nbytes / 1e6:.2f} MB for "
-                f"argument {slot}{part} (its arguments: {sizes})\n  {error}"
-            ) from error
+            raise _out_of_memory(self, buffers, slot, error) from error
 
     def work(self, buffers: Sequence[Buffer], var_vals: Mapping[str, int]) -> tuple[int, int]:
         """Return (operations, bytes) of one launch."""
@@ -153,9 +143,7 @@ class CopyLaunch:
         try:
             dest.ensure_allocated()
         except MemoryError as error:
-            raise MemoryError(
-                f"out of memory: copying {dest.nbytes / 1e6:.2f} MB from {source.device} to {dest.device}\n  {error}"
-            ) from error
+            raise _out_of_memory(self, buffers, 0, error) from error
         dest.copy_from(source.ensure_allocated())
         if not wait:
             return None
@@ -167,4 +155,41 @@ class CopyLaunch:
         return 0, buffers[0].nbytes
 
 
-__all__ = ["CopyLaunch", "KernelLaunch", "Launch", "get_runtime", "signature_of"]
+# ---- no memory left --------------------------------------------------------------------------------------------------
+
+
+def _out_of_memory(launch: Launch, buffers: Sequence[Buffer], slot: int, cause: MemoryError) -> MemoryError:
+    error = MemoryError(_needs(launch, buffers, slot, cause))
+    wanted = buffers[slot]
+    if wanted.base.nbytes != wanted.nbytes:
+        error.__dict__["shared"] = (wanted.base, cause)
+    return error
+
+
+def _needs(launch: Launch, buffers: Sequence[Buffer], slot: int, cause: MemoryError) -> str:
+    wanted, whole = buffers[slot], buffers[slot].base
+    size = f"{wanted.nbytes / 1e6:.2f} MB"
+    part = "" if whole.nbytes == wanted.nbytes else f", part of {whole.nbytes / 1e6:.2f} MB that intermediates share"
+    if isinstance(launch, CopyLaunch):
+        return f"out of memory: copying {size} from {buffers[1].device} to {wanted.device}{part}\n  {cause}"
+    sizes = ", ".join(f"{b.size} x {b.dtype.name}" for b in buffers)
+    return (
+        f"out of memory: kernel {launch.name} on {launch.device} needs {size} for argument {slot}{part} "
+        f"(its arguments: {sizes})\n  {cause}"
+    )
+
+
+def blame_largest(error: MemoryError, calls: Iterable[tuple[Launch, Sequence[Buffer]]]) -> None:
+    """Let an error about memory that intermediates share name the largest of them and what computes it.
+
+    The first call that touches the memory allocates all of it, be it for a seed of 8 bytes.
+    """
+    shared, cause = error.__dict__.get("shared", (None, error))
+    parts = [(b.nbytes, launch, buffers, slot) for launch, buffers in calls for slot, b in enumerate(buffers)
+             if b.base is shared]  # fmt: skip
+    if parts:
+        _, launch, buffers, slot = max(parts, key=lambda part: part[0])  # the first of equal ones: where it is written
+        error.args = (_needs(launch, buffers, slot, cause),)
+
+
+__all__ = ["CopyLaunch", "KernelLaunch", "Launch", "blame_largest", "get_runtime", "signature_of"]

@@ -18,7 +18,7 @@ from tinygrad import settings
 from tinygrad.device import Buffer, Device
 from tinygrad.dtype import dtypes
 from tinygrad.engine.capturing import before_data_access, capturing
-from tinygrad.engine.launch import CopyLaunch, KernelLaunch, Launch, get_runtime
+from tinygrad.engine.launch import CopyLaunch, KernelLaunch, Launch, blame_largest, get_runtime
 from tinygrad.engine.report import run_reported, wants_report
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters, disable_gc, diskcache_puts_together, getenv
@@ -298,6 +298,9 @@ def run_linear(
                 GlobalCounters.global_mem += work[1]
     except BaseException as error:
         error.__dict__["calls_done"] = done  # whoever catches it has to know what has been computed
+        if isinstance(error, MemoryError):
+            buffers = ([_buffer_of(arg, input_uops) for arg in call.src[1:]] for call in linear.src)
+            blame_largest(error, zip(launches, buffers, strict=True))
         raise
     return total if wait else None
 
