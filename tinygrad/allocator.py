@@ -16,11 +16,11 @@ import itertools
 import os
 import sys
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
+from tinygrad.record import record
 from tinygrad.settings import LRU, getenv
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Opaque = TypeVar("Opaque")
 # ---- allocators ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=True)
+@record(frozen=True, eq=True)
 class BufferSpec:
     """Options of an allocation.
 

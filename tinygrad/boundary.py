@@ -11,18 +11,20 @@ Why:  checks that foresee every wrong argument cannot be written. Where one is m
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from tinygrad.errors import PACKAGE, ArgumentError, PlainKeyError, comes_from_user, error_text, shown
 from tinygrad.keywords import NOT_GIVEN, SYNONYMS, instead_of
 from tinygrad.profiling import _METADATA, Metadata
 from tinygrad.settings import TRACEMETA
+
+if TYPE_CHECKING:
+    import inspect
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -101,10 +103,15 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
     return typing.cast("_F", operator if is_operator else call)
 
 
+def unbound(cls: type, name: str) -> Any:
+    """Return what a class or a base of it defines under a name, as it stands there; None if none does."""
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+
+
 def explain_methods(cls: type, names: Iterable[str], labels: bool = True) -> None:
     """Make methods of a class, inherited ones too, ``explained``. Names of other things are passed over."""
     for name in names:
-        raw = inspect.getattr_static(cls, name, None)
+        raw = unbound(cls, name)
         called = cls.__name__ if name in {"__init__", "__call__"} else name
         if isinstance(raw, types.FunctionType):
             setattr(cls, name, explained(raw, called, labels))
@@ -155,12 +162,18 @@ def _is_same(x: Any, y: Any) -> bool:
     return x is y or (type(x) is type(y) and not hasattr(x, "dtype") and bool(x == y))
 
 
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    import inspect  # slow to import, and needed only once something has gone wrong
+
+    return inspect.signature(function).parameters
+
+
 def _own_names(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return keywords under the names that the function has for them; None if they have these, or it has none.
 
     A keyword that a function does not have fails before anything of it has run, so it may be called again.
     """
-    parameters = inspect.signature(function).parameters
+    parameters = _parameters(function)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return None
     named = {name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_POSITIONAL}
@@ -266,7 +279,7 @@ def _in_the_callers_terms(text: str, name: str, kwargs: Mapping[str, Any]) -> st
 
 def _about_keywords(function: Callable[..., Any], name: str, kwargs: Mapping[str, Any]) -> str | None:
     """Return what to write instead of a keyword that the function does not have; None if it has all of them."""
-    parameters = inspect.signature(function).parameters
+    parameters = _parameters(function)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return None
     unknown = next((key for key in kwargs if key not in parameters), None)
@@ -311,6 +324,8 @@ def _shown(value: Any) -> Any:
 
 
 def _arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    import inspect
+
     try:
         bound = inspect.signature(function).bind_partial(*args, **kwargs)
     except (TypeError, ValueError):
@@ -333,7 +348,7 @@ def _is_misused(method: Callable[..., Any], owner: Any) -> bool:
 
 
 def _is_default(function: Callable[..., Any], name: str, value: Any) -> bool:
-    parameter = inspect.signature(function).parameters.get(name)
+    parameter = _parameters(function).get(name)
     return parameter is not None and parameter.default is value
 
 
@@ -342,7 +357,7 @@ def _is_default(function: Callable[..., Any], name: str, value: Any) -> bool:
 
 def _misfit(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return (name, what it should be) of the first argument that is not what its annotation says."""
-    parameters = inspect.signature(function).parameters
+    parameters = _parameters(function)
     for name, value in arguments.items():
         if name == "self" and not hasattr(value, "shape"):
             return name, "Tensor"

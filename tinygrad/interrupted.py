@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tinygrad.errors import error_text
 from tinygrad.live import point
 from tinygrad.pending import readers_of
+from tinygrad.record import replace
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.sharding import storages_of

@@ -13,16 +13,15 @@ graph that was taken from a cache is not rewritten again, so it counts no hits.
 from __future__ import annotations
 
 import contextvars
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import ById
+from tinygrad.record import record
 from tinygrad.settings import DEBUG, SPEC
 from tinygrad.uop.ops import PatternMatcher, UOp, graph_rewrite
 
@@ -30,7 +29,7 @@ When = Literal["before", "after", "replace"]
 Graph = TypeVar("Graph")  # a UOp, a list of UOps, or text
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Stage:
     """A named stage.
 
@@ -319,6 +318,8 @@ def rewrite_list(uops: list[UOp], matcher: PatternMatcher, ctx: Any = None) -> l
 
 def _with_context(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     """Return a function of (graph, ctx); one that takes only the graph is called without the context."""
+    import inspect  # slow to import
+
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):

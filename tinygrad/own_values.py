@@ -11,10 +11,10 @@ Why:  whether ``x.roll(n)`` shows later writes to x must not depend on n. As in 
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from tinygrad.boundary import unbound
 from tinygrad.live import is_stored, is_view_node, storage_under
 from tinygrad.uop.views import own_value
 
@@ -32,7 +32,7 @@ COMPUTING: Final = (
 def add_own_values(cls: type) -> None:
     """Make the results of the methods above values of their own."""
     for name in COMPUTING:
-        method = inspect.getattr_static(cls, name)
+        method = unbound(cls, name)
         is_static = isinstance(method, (classmethod, staticmethod))
         setattr(cls, name, type(method)(_computing(method.__func__)) if is_static else _computing(method))
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import contextvars
-import dataclasses
 import sys
 import time
 from collections import defaultdict
@@ -21,6 +20,7 @@ from contextlib import ContextDecorator, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tinygrad.record import field, record
 from tinygrad.settings import PROFILE
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Profiling(ContextDecorator):
         pstats.Stats(self.profile, stream=sys.stdout).strip_dirs().sort_stats(self.sort).print_stats(self.frac)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Metadata:
     """Which tensor method made a node; ``backward`` for nodes of its gradient."""
 
@@ -176,7 +176,7 @@ class labelled:  # noqa: N801  used like a function; a class, because it is ente
         _METADATA.reset(self._token)
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class TracingKey:
     """Label of one group of rewrites in a trace.
 
@@ -197,7 +197,7 @@ class ProfileEvent:
     """Base class of everything in a profile."""
 
 
-@dataclasses.dataclass
+@record
 class ProfileRangeEvent(ProfileEvent):
     """Something that took time on a device: from ``st`` to ``en`` (None while it runs)."""
 
@@ -208,18 +208,18 @@ class ProfileRangeEvent(ProfileEvent):
     profile_key: Any = None
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class ProfilePointEvent(ProfileEvent):
     """Something that happened at one moment."""
 
     device: str
     name: str
     key: Any
-    arg: dict[str, Any] = dataclasses.field(default_factory=dict)
-    ts: Decimal = dataclasses.field(default_factory=lambda: perf_counter_us())
+    arg: dict[str, Any] = field(default_factory=dict)
+    ts: Decimal = field(default_factory=lambda: perf_counter_us())
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class ProfileDeviceEvent(ProfileEvent):
     """A device was opened.
 
@@ -230,11 +230,11 @@ class ProfileDeviceEvent(ProfileEvent):
     """
 
     device: str
-    props: dict[str, Any] = dataclasses.field(default_factory=dict)
-    ts: Decimal = dataclasses.field(default_factory=lambda: perf_counter_us())
+    props: dict[str, Any] = field(default_factory=dict)
+    ts: Decimal = field(default_factory=lambda: perf_counter_us())
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class ProfileProgramEvent(ProfileEvent):
     """A compiled kernel was loaded.
 
@@ -250,10 +250,10 @@ class ProfileProgramEvent(ProfileEvent):
     name: str
     lib: bytes | None = None
     profile_key: Any = None
-    ts: Decimal = dataclasses.field(default_factory=lambda: perf_counter_us())
+    ts: Decimal = field(default_factory=lambda: perf_counter_us())
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class ProfileGraphEntry:
     """One launch of a captured graph: it ran from ``sigs[st_id]`` to ``sigs[en_id]`` of its ProfileGraphEvent."""
 
@@ -264,7 +264,7 @@ class ProfileGraphEntry:
     profile_key: Any = None
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class ProfileGraphEvent(ProfileEvent):
     """One replay of a captured graph.
 

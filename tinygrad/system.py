@@ -18,12 +18,22 @@ __all__ = [
     "cpu_objdump",
     "flat_mv",
     "from_mv",
+    "host_machine",
     "mv_address",
     "system",
     "temp",
     "to_char_p_p",
     "to_mv",
 ]
+
+
+def host_machine() -> str:
+    """Return the architecture of the machine that runs, such as ``x86_64``, in lower case."""
+    if hasattr(os, "uname"):
+        return os.uname().machine.lower()
+    import platform  # slow to import
+
+    return platform.machine().lower()
 
 
 def temp(name: str, append_user: bool = False) -> str:
@@ -146,13 +156,11 @@ def capstone_flatdump(lib: bytes, arch: str | None = None) -> str:
     Raises:
         RuntimeError: capstone is not installed, or the architecture is not known to it here.
     """
-    import platform
-
     try:
         import capstone  # type: ignore[import-not-found, unused-ignore]  # may be installed or not
     except ImportError as error:
         raise RuntimeError("capstone_flatdump: the package capstone is not installed (pip install capstone)") from error
-    machine = (arch or platform.machine()).lower()
+    machine = (arch or host_machine()).lower()
     if machine in {"x86_64", "amd64"}:
         decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     elif machine in {"aarch64", "arm64"}:

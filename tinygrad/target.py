@@ -7,15 +7,16 @@ Why:  a target is written by users, compared and printed in several stages, and 
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
+
+from tinygrad.record import record, replace
 
 # Environment variables that once chose a device or a renderer by themselves; ``DEV`` says all of it now.
 _DEVICE_NAMES = ("CPU", "CUDA", "NV", "AMD", "METAL", "CL", "QCOM", "WEBGPU", "DSP", "HIP", "PYTHON", "NULL")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Target:
     """One target of ``DEV``: ``[INTERFACE[:INDICES]+]DEVICE[:RENDERER[:ARCH]]``; an empty field means "the default".
 
@@ -52,7 +53,7 @@ class Target:
 
     def replacedefault(self, **defaults: str) -> Target:
         """Return a copy whose empty fields are filled from ``defaults``; fields that are set stay."""
-        return dataclasses.replace(self, **{name: text for name, text in defaults.items() if not getattr(self, name)})
+        return replace(self, **{name: text for name, text in defaults.items() if not getattr(self, name)})
 
     def __repr__(self) -> str:
         front = ":".join(part for part in (self.interface, self.indices) if part) + "+" if self.interface else ""

@@ -9,14 +9,14 @@ Why:  where two kernels cut a buffer alike, an iteration of the second needs onl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tinygrad.codegen.late.affine import affine
+from tinygrad.record import record
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Cut:
     """Iteration t touches elements ``t * step`` to ``(t + 1) * step - 1``.
 

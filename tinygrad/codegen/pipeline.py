@@ -7,7 +7,6 @@ Why:  the pipeline is this one list of stages; every stage runs through ``run_st
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.codegen.estimate import estimate_kernel
@@ -19,6 +18,7 @@ from tinygrad.codegen.pieces import pieces
 from tinygrad.codegen.simplify import simplify_kernel
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import DEBUG, NOOPT
+from tinygrad.record import replace
 from tinygrad.renderer import Estimates
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import KernelInfo, ProgramInfo, UOp

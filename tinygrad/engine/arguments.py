@@ -7,7 +7,6 @@ Why:  a capture may be replayed exactly when the key is the same and every input
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import hashlib
@@ -18,6 +17,7 @@ from tinygrad.dtype import DType
 from tinygrad.errors import ShapeError, error_text
 from tinygrad.helpers import ById, prod
 from tinygrad.live import is_view_node
+from tinygrad.record import record
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint, sym_infer
@@ -32,7 +32,7 @@ class JitError(Exception):
     """A function cannot be captured, or a capture cannot be replayed with these arguments."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class InputInfo:
     """What must be the same in every call of a capture.
 
@@ -227,7 +227,9 @@ def leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Nam
             stack += [(f"{name}[{i}]", item) for i, item in reversed(list(enumerate(value)))]
         elif isinstance(value, dict):
             stack += [(f"{name}[{k!r}]", value[k]) for k in reversed(list(value))]
-        elif dataclasses.is_dataclass(value) and not isinstance(value, (type, Tensor, UOp, DType)):
+        elif hasattr(type(value), "__dataclass_fields__") and not isinstance(value, (Tensor, UOp, DType)):
+            import dataclasses  # it is there: somebody has made a class with it
+
             fields = [field.name for field in dataclasses.fields(value)]
             stack += [(f"{name}.{field}", getattr(value, field)) for field in reversed(fields)]
         else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from tinygrad.device import Buffer
@@ -22,6 +21,7 @@ from tinygrad.engine.replay import CapturedJit
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.helpers import getenv
 from tinygrad.live import is_view_node, live_tensors, storage_under
+from tinygrad.record import replace
 from tinygrad.schedule.memory import memory_plan_rewrite
 from tinygrad.settings import BEAM, DEBUG
 from tinygrad.tensor import Tensor

@@ -13,7 +13,6 @@ somebody who watches (a capture, a report of each launch, rules of the user).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tinygrad.buffer import Buffer
@@ -25,6 +24,7 @@ from tinygrad.engine.report import wants_report
 from tinygrad.helpers import SCACHE, GlobalCounters
 from tinygrad.middleware import cache_token
 from tinygrad.recent import Recent
+from tinygrad.record import record
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, buffers
 
@@ -38,7 +38,7 @@ _PLAIN: Final = (
 _OTHERS: Final = ~sum(1 << op for op in _PLAIN)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Form:
     """A graph without its buffers.
 
@@ -51,7 +51,7 @@ class Form:
     given: list[UOp]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Storage:
     """Memory that a run makes: of its own, or part of memory at another position."""
 
@@ -67,7 +67,7 @@ class _Storage:
         return memory[self.whole].view(self.size, self.dtype, self.offset)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Known:
     """What computes a graph. Memory is known by its position: given buffers first, then what the run makes.
 

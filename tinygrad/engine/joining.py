@@ -10,10 +10,11 @@ Why:  after each kernel the faster thread waits for the slower one. It need not 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+
+from tinygrad.record import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Access:
     """A buffer of a launch.
 

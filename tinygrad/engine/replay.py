@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.device import Buffer
@@ -28,6 +27,7 @@ from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.random_state import captured_states, settle_before_replay
 from tinygrad.profiling import ProfileRangeEvent, cpu_events
+from tinygrad.record import record
 from tinygrad.settings import DEBUG, GRAPH
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -43,7 +43,7 @@ def _how_to_fit(got: InputInfo, expected: InputInfo) -> str:
     return "pad it to the captured shape, bind its size to a Variable"
 
 
-@dataclass
+@record
 class _Step:
     """A graph of several calls, or one call."""
 

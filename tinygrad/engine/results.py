@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tinygrad.device import MultiBuffer
 from tinygrad.dtype import DType
+from tinygrad.record import record, replace
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp, buffers
@@ -23,7 +23,7 @@ INPUT: Final = "input"
 RESULT: Final = "result"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Slot:
     """What a PARAM of the captured LINEAR stands for: part of an input, or of a result.
 
@@ -50,7 +50,7 @@ class Slot:
         return UOp.from_buffer(node.buffer.view(self.size, self.dtype, self.offset))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ResultStorage:
     """Storage that every replay makes anew."""
 
@@ -59,7 +59,7 @@ class ResultStorage:
     dtype: DType
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Leaf:
     """How a returned tensor is made again: views, applied to an input or to the storage of a result.
 

@@ -16,12 +16,12 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import ceildiv, prod
 from tinygrad.mixin.nests import Nests, equal_blocks, inside
+from tinygrad.record import record
 from tinygrad.uop import AxisType, Ops
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ LANES = 16  # queries of a block are a multiple of it
 LN2 = math.log(2)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class AttentionKernel:
     """Maker of the kernel: one loop over blocks of queries, in parallel; inside, one over blocks of keys.
 

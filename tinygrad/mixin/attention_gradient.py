@@ -15,20 +15,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import Context, ceildiv, prod
 from tinygrad.mixin.attention_blocks import Blocks
 from tinygrad.mixin.gradient import compute_gradient
+from tinygrad.record import record
 from tinygrad.uop import AxisType, Ops
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class AttentionGradient:
     """Gradient function of attention.
 
@@ -131,7 +131,7 @@ def _body(
     return UOp.custom_kernel(*outs, *inputs, fxn=_Kernel(causal))[:3]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _SecondDerivative:
     """Gradient function of the gradients: that of the formulas with all scores.
 
@@ -160,7 +160,7 @@ def _sum(terms: Sequence[UOp]) -> UOp:
     return total
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Kernel:
     """Maker of the kernel: one loop over heads, in parallel; inside, loops over blocks of queries and of keys.
 

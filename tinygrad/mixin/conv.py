@@ -11,7 +11,6 @@ Why:  a convolution is linear in each operand, so both gradients are contraction
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, strong_dtype, to_dtype
@@ -19,6 +18,7 @@ from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.helpers import flat_to_grouped, make_tuple, resolve_pool_pads
 from tinygrad.mixin.composite import CompositeShapeError, composite, contract, contraction_dtypes, sizes_differ
 from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.record import record, replace
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -29,7 +29,7 @@ Sizes = tuple[Any, ...]
 IDLE_TAPS = 0.08  # share of taps outside of the input, along one dim, from which on they are left out
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ConvSpec:
     """A convolution without its operands.
 
@@ -161,7 +161,7 @@ def convolve_input_gradient(grad: UOp, w: UOp, spec: ConvSpec, size: Sizes) -> U
     return convolve(apart, flip_weight(w, spec.groups), replace(spec.plain, padding=tuple(padding)))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ConvGradient:
     """Gradient function of ``convolve``."""
 
@@ -178,7 +178,7 @@ class ConvGradient:
         )
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class WeightGradientGradient:
     """Gradient function of ``convolve_weight_gradient``, which is linear in both operands too."""
 

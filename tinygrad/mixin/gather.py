@@ -10,12 +10,12 @@ Why:  each is the other's gradient, so both are FUNCTION nodes that say so. A de
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.helpers import prod
 from tinygrad.mixin.composite import composite, materialized
+from tinygrad.record import record
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def gather_rows(table: UOp, index: UOp) -> UOp:
     return composite(_gather_rows_body, (table, index), GatherRowsGradient(), "gather")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class GatherRowsGradient:
     """Gradient function of ``gather_rows``: rows of the gradient are added up where they were read."""
 
@@ -130,7 +130,7 @@ def gather_along(x: UOp, index: UOp) -> UOp:
     return composite(_gather_along_body, (x, index), GatherAlongGradient(), "gather")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class GatherAlongGradient:
     """Gradient function of ``gather_along``."""
 
@@ -221,7 +221,7 @@ def store_at(base: UOp, positions: UOp, values: UOp, combine: Ops | None = None)
     return written.cast(base.dtype)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class StoreGradient:
     """Gradient function of ``store_at`` that overwrites: what was overwritten has no gradient."""
 
@@ -231,7 +231,7 @@ class StoreGradient:
         return overwritten_gradient(grad, positions), None, stored_gradient(grad, positions).cast(values.dtype)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class AddedGradient:
     """Gradient function of ``store_at`` that adds."""
 
@@ -241,7 +241,7 @@ class AddedGradient:
         return grad, None, gather_rows(grad, positions).cast(values.dtype)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class MaxGradient:
     """Gradient function of ``store_at`` with the maximum: all that reach it share the gradient equally."""
 
@@ -259,7 +259,7 @@ def _reaches(x: UOp, best: UOp) -> UOp:
     return x.eq(best) | (x.isnan() & best.isnan())
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ProductGradient:
     """Gradient function of ``store_at`` with the product: for each factor the product of the others, zeros among them.
 

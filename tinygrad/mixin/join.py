@@ -9,12 +9,12 @@ Why:  there is no concatenation in hardware; an element of the result selects th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.mixin.composite import composite, materialized
+from tinygrad.record import record
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -78,7 +78,7 @@ def _join_pair(a: UOp, b: UOp, dim: int) -> UOp:
     return a.const_like(True, dtypes.bool).pad(after).where(left, right)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class JoinGradient:
     """Gradient function of a concatenation along ``dim`` of parts of these sizes."""
 

@@ -8,7 +8,6 @@ Why:  rotations of rows one after the other do not fit into elementwise nodes an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_float, strong_dtype
@@ -16,6 +15,7 @@ from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.hooks import Hooks, hint_to_pad
+from tinygrad.record import record
 
 if TYPE_CHECKING:
     from typing import Self
@@ -248,7 +248,7 @@ def _qr_gradient(grad_q: UOp, grad_r: UOp, call: UOp) -> tuple[UOp]:
 # ---- SVD -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _SvdBody:
     """The body of ``svd``."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, strong_dtype, sum_acc_dtype
@@ -23,6 +22,7 @@ from tinygrad.mixin.hooks import known_size
 from tinygrad.mixin.index import IndexMixin
 from tinygrad.mixin.nests import has_fast_scratch
 from tinygrad.mixin.scan_kernel import JOIN, LargestKernel, ScanKernel, neutral
+from tinygrad.record import record
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _up_to(n: Any) -> UOp:
     return UOp.arange(n) < UOp.arange(n).reshape(n, 1) + 1
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SumScanGradient:
     """Gradient function of a cumulative sum: the cumulative sum from the other end.
 
@@ -162,7 +162,7 @@ class SumScanGradient:
         return (_scan(grad.flip(self.axis), "sum", self.axis).flip(self.axis),)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ScanGradient:
     """Gradient function of another scan: that of the scan by comparing, which the rules of all operations give.
 
@@ -203,7 +203,7 @@ def _largest_so_far(x: UOp, axis: int = -1) -> UOp:
     return _scan(fresh.where(first, 0).cast(dtypes.int32), "max")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class LatestGradient:
     """Gradient function of the extreme values so far: each passes its gradient to the latest element that equals it.
 

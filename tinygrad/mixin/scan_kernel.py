@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.mixin.nests import Nests, equal_blocks, inside
+from tinygrad.record import record
 
 if TYPE_CHECKING:
     from tinygrad.dtype import DType
@@ -103,7 +103,7 @@ class _Tiles(Nests):
         self.leave(part)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ScanKernel:
     """Maker of the kernel of an operation.
 
@@ -171,7 +171,7 @@ class ScanKernel:
         kernel.run(UOp.group(before.store(total), lost.store(error)), r)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class LargestKernel:
     """Maker of the kernel that stores where the largest element so far is."""
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.mixin.hooks import distance, known_size, ssimplify
 from tinygrad.mixin.index_literals import holds_bools, is_array, is_nested_mask, read_literal
+from tinygrad.record import field, record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Range:
     """Positions start, start + step, ... of one dim: ``count`` of them.
 
@@ -35,7 +35,7 @@ class Range:
         return isinstance(self.count, int) and self.count == 0
 
 
-@dataclass
+@record
 class Selection:
     """What an index expression selects.
 

@@ -9,12 +9,12 @@ Why:  derived from the view, which repeats the input, the gradient would sum ove
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
 from tinygrad.mixin.composite import composite
+from tinygrad.record import record
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -31,7 +31,7 @@ def overlapping_windows(x: UOp, kernel: tuple[int, ...], stride: tuple[int, ...]
     return composite(lambda a: a._pool(kernel, stride, dilation), (x,), gradient, "windows")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class WindowsGradient:
     """Gradient function of ``overlapping_windows``; ``size`` is that of the input's last dims."""
 

@@ -8,10 +8,10 @@ Why:  code generation asks these attributes and never for a device name, so a ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.record import record
 from tinygrad.settings import NUM_CPU_THREADS
 from tinygrad.target import Target
 from tinygrad.uop import GroupOp, Ops
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tinygrad.uop.sint import sint
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Estimates:
     """Work of one launch; numbers, or expressions of Variables.
 

@@ -7,7 +7,6 @@ Why:  it shows all that a device needs: an allocator, a renderer with its compil
 
 from __future__ import annotations
 
-import ast
 import functools
 import itertools
 import math
@@ -61,7 +60,9 @@ def _names(code: CodeType) -> set[str]:
 @functools.lru_cache(maxsize=1024)
 def _load(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Return the kernel's function, and the facts that its first lines state."""
-    # Here, because only kernels of this device need it; its memory holds the data of every ``Tensor([1, 2, 3])``.
+    # Here, because only kernels of this device need them; its memory holds the data of every ``Tensor([1, 2, 3])``.
+    import ast
+
     from tinygrad.runtime.support.python_numbers import namespace_for
 
     facts = {}

@@ -12,12 +12,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 from tinygrad.dtype import dtypes
 from tinygrad.forking import renew_in_child
 from tinygrad.recent import Recent
+from tinygrad.record import replace
 from tinygrad.schedule.normalize import Normalized, normalize
 from tinygrad.schedule.plan import Plan, joined_from, load_plan, save_plan
 from tinygrad.settings import DEBUG

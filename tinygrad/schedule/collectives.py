@@ -9,7 +9,6 @@ Why:  all communication is written here as ordinary graph, so that the scheduler
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -17,6 +16,7 @@ from typing import Any, TypeAlias
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import ceildiv, getenv, prod
 from tinygrad.mixin.join import joined
+from tinygrad.record import record
 from tinygrad.settings import ALL2ALL, ALLREDUCE_CAST, RING
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint_simplify
@@ -26,7 +26,7 @@ Devices: TypeAlias = tuple[str, ...]
 Nodes: TypeAlias = tuple[UOp, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Parts:
     """What each of several devices holds of a value.
 
@@ -154,7 +154,7 @@ def narrow_use(reduce: UOp, users: Mapping[UOp, Sequence[UOp]]) -> DType | None:
     return kind if is_narrower else None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Combine:
     """Combines values by an operation in one dtype; the result has the dtype of the first value."""
 

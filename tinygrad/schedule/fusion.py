@@ -7,10 +7,9 @@ Why:  one readable place. Everything is counted in bytes of memory traffic per e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
+from tinygrad.record import field, record, replace
 from tinygrad.schedule.split import is_contraction
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -31,7 +30,7 @@ MAX_OPS = 400  # operations in one kernel body before it is cut
 REUSE = 8  # an operand read this many times by a contraction is worth storing in final form
 
 
-@dataclass
+@record
 class Cost:
     """What computing one element of a value takes, down to the nearest stored values or reductions."""
 

@@ -8,16 +8,16 @@ Why:  gather, embedding and cross-entropy are written with arithmetic only (so t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.dtype import dtypes
+from tinygrad.record import record
 from tinygrad.schedule.indexing import Idxs, apply_movement_op, zero
 from tinygrad.uop import AxisType, GroupOp, Ops
 from tinygrad.uop.ops import UOp, resolve
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Gather:
     """A lookup ``table[..., index, ...]``.
 

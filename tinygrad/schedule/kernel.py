@@ -7,13 +7,12 @@ Why:  steps between rangeify and emit reorder, merge and rewrite kernels without
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from tinygrad.record import field, record
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Leaf:
     """What a BUFFER stand-in in a kernel's graph stands for.
 
@@ -27,7 +26,7 @@ class Leaf:
     state: UOp
 
 
-@dataclass
+@record
 class StoreNest:
     """One store and the loops around it."""
 
@@ -53,7 +52,7 @@ class StoreNest:
         return self._walked[1]
 
 
-@dataclass
+@record
 class Kernel:
     """A unit of work of the schedule.
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tinygrad.helpers import DEBUG, NO_MEMORY_PLANNER, round_up
+from tinygrad.record import record
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, buffers
 
@@ -22,7 +22,7 @@ ALIGN_BYTES: Final = 256
 _MOST_GREEDY: Final = 1000
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Block:
     """Memory that is needed for a while.
 

@@ -12,12 +12,12 @@ Why:  after this pass nothing in the scheduler, the code generator or the engine
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import DeviceError, error_text
 from tinygrad.helpers import prod
+from tinygrad.record import record, replace
 from tinygrad.schedule.collectives import (
     Parts,
     combined,
@@ -39,7 +39,7 @@ Value: TypeAlias = "UOp | Parts"
 Rule: TypeAlias = Callable[["_Spreader", UOp, list[Value]], Value]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Root:
     """What has become of a root of the graph.
 
@@ -54,7 +54,7 @@ class Root:
     at: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Spread:
     """A graph over single devices.
 

@@ -9,9 +9,9 @@ Why:  two steps of a training loop build the same normalised node, so the second
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Final
 
+from tinygrad.record import record
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp
 from tinygrad.uop.views import is_own_constant
@@ -20,7 +20,7 @@ LOCAL: Final = "local"
 _SPREADING: Final = frozenset({Ops.MSTACK, Ops.ALLREDUCE})  # besides copies, what puts values on several devices
 
 
-@dataclass
+@record
 class Normalized:
     """A graph without its buffers.
 

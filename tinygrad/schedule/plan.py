@@ -8,11 +8,11 @@ Why:  keys are structural (a digest of the graph), so a second run of a program 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tinygrad.dtype import dtypes
 from tinygrad.profiling import Metadata
+from tinygrad.record import field, record
 from tinygrad.schedule.memory import lifetimes, plan_arenas
 from tinygrad.schedule.normalize import LOCAL
 from tinygrad.schedule.prepare import runs_kernels
@@ -23,7 +23,7 @@ from tinygrad.uop.pickling import Saved, _unpickle_graph, save_graph
 JOINED: Final = "joined"  # tag of storage over several devices that is made of storages of single ones
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PlannedCall:
     """One call of a schedule: its body, the storages that it is given, and the methods that asked for it."""
 
@@ -33,7 +33,7 @@ class PlannedCall:
     metadata: tuple[Metadata, ...] = ()
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Plan:
     """A schedule without its buffers.
 

@@ -9,9 +9,8 @@ Why:  such kernels are bound by memory, and each launch costs time.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tinygrad.helpers import prod
+from tinygrad.record import replace
 from tinygrad.schedule.kernel import Kernel, Leaf, StoreNest
 from tinygrad.schedule.ordering import Edges, build_edges, in_place_hazard, includes, order_kernels
 from tinygrad.uop import Ops

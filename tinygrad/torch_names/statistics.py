@@ -8,11 +8,11 @@ Why:  see ``torch_names``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tinygrad.dtype import dtypes
 from tinygrad.mixin.composite import composite
+from tinygrad.record import record
 from tinygrad.torch_names.checks import require_int, require_number, require_shape
 from tinygrad.torch_names.numbers import NumberNames
 
@@ -25,7 +25,7 @@ Interpolation = Literal["linear", "lower", "higher", "nearest", "midpoint"]
 _INTERPOLATIONS = get_args(Interpolation)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _EqualSharesGradient:
     """Gradient function of a value that was found among others: those that equal it share the gradient evenly.
 

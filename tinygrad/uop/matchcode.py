@@ -8,14 +8,14 @@ Why:  walking pattern objects for every node would cost more than all rewriting.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
+import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinygrad.dtype import ConstFloat
+from tinygrad.record import field, record
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.upat import ANY, PREFIX, REPEAT, UNORDERED, UPat, permutations
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 RewriteFn: TypeAlias = "Callable[[UOp, Any], UOp | None]"
 
+# Flags of code objects, as ``inspect`` calls them: *args, **kwargs.
+_TAKES_ANY_NUMBER, TAKES_ANY_NAME = 0x04, 0x08
 # Above this number of orders and alternatives a pattern is matched by interpretation instead of by generated code.
 _MOST_ALTERNATIVES = 512
 _ARITY = {
@@ -36,7 +38,7 @@ _ARITY = {
 }
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Rule:
     """One row of a table: a pattern, a function of the captured nodes, and where it is written."""
 
@@ -68,7 +70,7 @@ class Rule:
 # ---- from a pattern to plain conjunctions ----------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@record
 class _Shape:
     """A pattern without choices: any-order sources and alternatives have been picked."""
 
@@ -317,10 +319,10 @@ def _interpreter(rule: Rule) -> RewriteFn:
 
 def _takes_exactly(function: Callable[..., Any], parameters: tuple[str, ...]) -> bool:
     """Return whether a plain Python function takes just these parameters, so that they can be given by position."""
-    if not inspect.isfunction(function):
+    if not isinstance(function, types.FunctionType):
         return False
     code = function.__code__
-    takes_more = code.co_kwonlyargcount > 0 or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    takes_more = code.co_kwonlyargcount > 0 or code.co_flags & (_TAKES_ANY_NUMBER | TAKES_ANY_NAME)
     return not takes_more and parameters == code.co_varnames[: code.co_argcount]
 
 

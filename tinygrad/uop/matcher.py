@@ -9,7 +9,6 @@ Why:  rewriting is most of the compile time. On the first node with a given op a
 from __future__ import annotations
 
 import importlib
-import inspect
 import itertools
 import marshal
 import time
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tinygrad.settings import TRACK_MATCH_STATS
 from tinygrad.uop import Ops, tracing
-from tinygrad.uop.matchcode import RewriteFn, Rule, Source, compile_rules
+from tinygrad.uop.matchcode import TAKES_ANY_NAME, RewriteFn, Rule, Source, compile_rules
 from tinygrad.uop.upat import UPat, pattern_from_template
 
 if TYPE_CHECKING:
@@ -44,13 +43,10 @@ def _rule_parameters(pattern: UPat, function: Callable[..., Any], where: tuple[s
         TypeError: The parameters are not the names that the pattern captures.
     """
     captured = pattern.names()
-    try:
-        declared = list(inspect.signature(function).parameters.values())
-    except ValueError:  # a builtin without a signature
+    declared = _declared(function)
+    if declared is None:
         return tuple(sorted(captured))
-    names = [p.name for p in declared if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    required = {p.name for p in declared if p.name in names and p.default is p.empty}
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in declared)
+    names, required, takes_all = declared
     missing = captured - set(names) if not takes_all else set()
     unknown = required - captured - {"ctx"}
     if missing or unknown:
@@ -64,6 +60,28 @@ def _rule_parameters(pattern: UPat, function: Callable[..., Any], where: tuple[s
         )
     wanted = [name for name in names if name in captured or name == "ctx"]
     return tuple(wanted + sorted(captured - set(names)))
+
+
+def _declared(function: Callable[..., Any]) -> tuple[list[str], set[str], bool] | None:
+    """Return the parameters that may be named, those without a default, and whether it takes any name; None if unknown.
+
+    Nearly all are plain functions, whose code says it. ``inspect`` takes long, and longer to import.
+    """
+    if isinstance(function, types.FunctionType) and not vars(function) and not function.__code__.co_posonlyargcount:
+        code, optional = function.__code__, len(function.__defaults__ or ())
+        positional = code.co_varnames[: code.co_argcount]
+        by_keyword = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        required = {*positional[: code.co_argcount - optional], *by_keyword} - (function.__kwdefaults__ or {}).keys()
+        return [*positional, *by_keyword], required, bool(code.co_flags & TAKES_ANY_NAME)
+    import inspect
+
+    try:
+        declared = list(inspect.signature(function).parameters.values())
+    except ValueError:  # a builtin without a signature
+        return None
+    names = [p.name for p in declared if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    required = {p.name for p in declared if p.name in names and p.default is p.empty}
+    return names, required, any(p.kind is p.VAR_KEYWORD for p in declared)
 
 
 def _make_rule(row: Any) -> Rule:
@@ -254,7 +272,7 @@ def _traced(rules: list[Rule], op: Ops) -> RewriteFn:
 
 def _function_state(function: Callable[..., Any]) -> Any:
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    if not inspect.isfunction(function) or ("<" not in name and _find(module, name) is function):
+    if not isinstance(function, types.FunctionType) or ("<" not in name and _find(module, name) is function):
         return function
     cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
     return marshal.dumps(function.__code__), module, function.__defaults__, cells

@@ -9,11 +9,11 @@ Why:  kernels are compiled in other processes and kept on disk, and a deep graph
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tinygrad.buffer import Buffer, MultiBuffer
 from tinygrad.dtype import DType, dtypes
+from tinygrad.record import replace
 from tinygrad.uop import Ops
 
 

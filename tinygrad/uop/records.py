@@ -8,10 +8,10 @@ Why:  named fields can be read, checked and given defaults where a tuple could n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tinygrad.dtype import AddrSpace, DType
+from tinygrad.record import field, fields, record
 from tinygrad.uop import AxisType
 
 
@@ -24,7 +24,7 @@ class _ShortRepr:
         return f"{type(self).__name__}({', '.join(f'{name}={v!r}' for name, v, default in values if v != default)})"
 
 
-@dataclass(frozen=True, repr=False, init=False)
+@record(frozen=True, repr=False, init=False)
 class ParamArg(_ShortRepr):
     """What a BUFFER or PARAM stands for.
 
@@ -80,7 +80,7 @@ class ParamArg(_ShortRepr):
         return hash((self.slot, self.shape, self.name))
 
 
-@dataclass(frozen=True, repr=False)
+@record(frozen=True, repr=False)
 class Placement(_ShortRepr):
     """Where a COPY puts a value that is split over several devices.
 
@@ -93,7 +93,7 @@ class Placement(_ShortRepr):
     axis: int
 
 
-@dataclass(frozen=True, repr=False)
+@record(frozen=True, repr=False)
 class KernelInfo(_ShortRepr):
     """What is known of a kernel besides its graph; ``name == "test"`` means that it is named automatically."""
 
@@ -113,7 +113,7 @@ class KernelInfo(_ShortRepr):
         return to_function_name(self.name)
 
 
-@dataclass(frozen=True, repr=False)
+@record(frozen=True, repr=False)
 class ProgramInfo(_ShortRepr):
     """How a compiled kernel is launched.
 
@@ -170,7 +170,7 @@ class ProgramInfo(_ShortRepr):
         return sizes, None if self.local_size is None else tuple(sym_infer(x, var_vals) for x in self.local_size)
 
 
-@dataclass(frozen=True, repr=False)
+@record(frozen=True, repr=False)
 class CallInfo(_ShortRepr):
     """How a FUNCTION or CALL is differentiated, named and compiled.
 

@@ -10,13 +10,13 @@ Why:  a graph says what is computed, not where: how a value is split follows fro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.mixin.hooks import Hooks, same_size
+from tinygrad.record import replace
 from tinygrad.uop import AxisType, GroupOp, Ops
 from tinygrad.uop.records import Placement
 from tinygrad.uop.sint import sint, sint_simplify, to_max_shape

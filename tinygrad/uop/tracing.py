@@ -14,9 +14,9 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from tinygrad.record import field, record
 from tinygrad.settings import TRACK_MATCH_STATS
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass
+@record
 class TrackedGraphRewrite:
     """One call of ``graph_rewrite``: where it was called, its input and output, and every replacement in order.
 
@@ -45,7 +45,7 @@ class TrackedGraphRewrite:
     result: UOp | None = None
 
 
-@dataclass
+@record
 class TracingKey:
     """Label of a group of rewrites."""
 
@@ -54,7 +54,7 @@ class TracingKey:
     ret: Any = None
 
 
-@dataclass
+@record
 class RewriteTrace:
     """Everything that was recorded."""
 

@@ -10,7 +10,6 @@ targets have (SUB, NEG, CMPEQ, FDIV) or lack.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from tinygrad.codegen.decomp.threefry import threefry
 from tinygrad.codegen.decomp.value import Value
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.errors import DTypeError
+from tinygrad.record import record
 from tinygrad.settings import DISABLE_FAST_IDIV, EMULATED_DTYPES, TRANSCENDENTAL
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import PatternMatcher, UOp, UPat, graph_rewrite
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tinygrad.renderer import Renderer
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Support:
     """What the target has natively."""
 

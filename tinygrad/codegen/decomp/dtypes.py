@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, replace
 from typing import Final
 
 from tinygrad.codegen.decomp.value import Value
 from tinygrad.dtype import DType, dtypes, truncate
+from tinygrad.record import record, replace
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -23,7 +23,7 @@ _INFINITY: Final = 0x7F800000
 _NAN: Final = 0x7FC00000
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Narrow:
     """Layout of a narrow float dtype."""
 

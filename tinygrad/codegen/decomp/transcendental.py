@@ -17,13 +17,13 @@ power stand in ``trigonometry`` and ``power``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
 from tinygrad.codegen.decomp.value import Value, polynomial
 from tinygrad.dtype import DType, dtypes
+from tinygrad.record import record
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -33,7 +33,7 @@ def hex_table(*digits: str) -> tuple[float, ...]:
     return tuple(float.fromhex(text) for text in digits)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Layout:
     """How a float dtype is laid out, and the numbers that follow from it."""
 
@@ -80,7 +80,7 @@ _LN2_HI, _LN2_LO = hex_table("0x1.62e42fefa39efp-1", "0x1.abc9e3b39803fp-56")
 _LN10_HI, _LN10_LO = hex_table("0x1.26bb1bbb55516p+1", "-0x1.f48ad494ea3e9p-53")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Factor:
     """The constant c of exp2(x * c), with 1/c in two pieces whose products with small integers are exact."""
 

@@ -10,7 +10,6 @@ Why:  one pass that builds each final node once; nothing is exploded and found a
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from tinygrad.codegen.late.affine import is_sum
@@ -18,6 +17,7 @@ from tinygrad.codegen.late.memory import Memory
 from tinygrad.codegen.late.reduce import lower_reduces
 from tinygrad.codegen.late.structure import COPY_TYPES, GRID_TYPES, Combo, is_load, is_memory
 from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.record import replace
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.codegen.late.addresses import Addresses
@@ -20,13 +19,14 @@ from tinygrad.codegen.late.affine import NEAR
 from tinygrad.codegen.late.structure import Combo
 from tinygrad.codegen.late.transpose import block_lanes, columns_of, pieces_of, runs
 from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.record import record
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import ParamArg, UOp
 
 MANY_SINGLES = 64  # lanes that are stored one by one before they go through scratch memory
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Target:
     """One copy of a store: where its lanes go and what they hold."""
 

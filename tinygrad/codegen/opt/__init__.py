@@ -7,10 +7,10 @@ Why:  imports next to nothing, so that kernels written by users (``KernelInfo(op
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import auto
 from typing import Any
 
+from tinygrad.record import record
 from tinygrad.uop import FastEnum
 
 
@@ -43,7 +43,7 @@ class OptOps(FastEnum):
     MERGE = auto()  # two axes become one; arg is the inner one
 
 
-@dataclass(frozen=True, order=True)
+@record(frozen=True, order=True)
 class Opt:
     """One step: what to do, to which axis, with which parameter (0 means the whole axis)."""
 

@@ -8,11 +8,11 @@ Why:  policies choose by what an access costs, and the same facts serve all of t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 from tinygrad.codegen.late.affine import NEAR, affine
 from tinygrad.codegen.late.structure import is_memory, set_bits
 from tinygrad.dtype import dtypes
+from tinygrad.record import field, record
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -31,7 +31,7 @@ _INT_SLOW = frozenset({Ops.CDIV, Ops.CMOD, Ops.FLOORDIV, Ops.FLOORMOD})
 _SYMBOLIC_SIZE = 64  # a guess for loops whose length is not known
 
 
-@dataclass
+@record
 class Access:
     """One load or store: its step per range (None where it does not move linearly)."""
 

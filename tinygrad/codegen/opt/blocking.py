@@ -14,13 +14,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Access, Kernel
 from tinygrad.codegen.opt.rebuild import narrow_factors
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.record import record
 from tinygrad.schedule.split import takes_blocks
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
@@ -43,7 +43,7 @@ FEW_CHAINS = 0.5  # of a cycle lost per multiply-add where one chain of them is 
 UNEVEN = 0.6
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Blocks:
     """Sizes: register tile (rows x vectors), tiles per block of outputs, blocks of outputs, terms per block."""
 
@@ -87,7 +87,7 @@ def cuts(size: int, tile: int, longest: int) -> list[tuple[int, int]]:
     return [(-(-total // n), n) for n in range(-(-total // most), min(total, 4 * -(-total // most) + 3) + 1)]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Machine:
     """What the sizes of blocks depend on: vector registers, lanes of a vector, threads, rows and columns at most."""
 
@@ -146,7 +146,7 @@ def _main(kernel: Kernel, ranges: list[UOp]) -> UOp:
     return max(ranges, key=kernel.size)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Product:
     """A large contraction over one loop of known size.
 
@@ -204,7 +204,7 @@ def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
     return True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Form:
     """How the operands are read: lanes, the operand that has them, whether the other one is a panel too, the unit."""
 

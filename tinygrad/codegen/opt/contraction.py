@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Access, Kernel
@@ -29,6 +28,7 @@ from tinygrad.codegen.opt.loops import (
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.opt.strips import optimize_strips
 from tinygrad.codegen.opt.tile_blocks import optimize_tiled
+from tinygrad.record import record
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -49,7 +49,7 @@ LONGEST_UNROLLED = 8  # iterations of a reduce loop that are copies of its body
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
 
 
-@dataclass
+@record
 class Sides:
     """A product under a sum: the accesses of both factors, and the output ranges that only one of them depends on."""
 
@@ -93,7 +93,7 @@ def _load_cost(loads: list[Access], r: UOp, lanes: int) -> float:
     return total
 
 
-@dataclass
+@record
 class Tile:
     """A candidate: lanes along ``lane`` times ``vectors``, copies along other ranges."""
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tinygrad.codegen.opt.neighbours import Steps
 from tinygrad.codegen.opt.samples import differ, sample_bytes
 from tinygrad.dtype import AddrSpace
 from tinygrad.helpers import Context, getenv
+from tinygrad.record import record, replace
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ProgramInfo, UOp
 
@@ -58,7 +58,7 @@ class WrongResultError(RuntimeError):
     """A candidate computes something else than the kernel of the policy."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Variant:
     """A compiled variant of a kernel: how it is launched, and its code."""
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.late.structure import is_memory
 from tinygrad.codegen.simplify import rebuild, simplify_kernel
 from tinygrad.dtype import dtypes
+from tinygrad.record import replace
 from tinygrad.uop import Ops
 from tinygrad.uop.kernels import NEST
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp

@@ -7,7 +7,6 @@ Why:  one place says which kernels are left alone, which are searched for and wh
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt.analysis import Kernel
@@ -20,6 +19,7 @@ from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.opt.trim import trim_sums
 from tinygrad.codegen.simplify import merge_ranges
 from tinygrad.helpers import BEAM
+from tinygrad.record import replace
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 

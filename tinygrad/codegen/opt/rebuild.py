@@ -16,7 +16,6 @@ Why:  steps only describe what is wanted, so a policy may apply and inspect many
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.codegen.late.affine import affine
@@ -24,6 +23,7 @@ from tinygrad.codegen.late.structure import is_memory
 from tinygrad.codegen.opt.words import word_of
 from tinygrad.codegen.simplify import rebuild
 from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.record import record
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import ParamArg, UOp, identity_element
 
@@ -36,7 +36,7 @@ COPY_VECTORS = 4  # vectors of a copy that are moved without a test between them
 _DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD})
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Cached:
     """A CACHE step: the output loops, as they were then, that run inside the blocks of the reduction."""
 
@@ -44,7 +44,7 @@ class Cached:
     blocks: tuple[UOp, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Staged:
     """A STAGE step: the ranges, as they were then, over which an operand is copied.
 
@@ -61,7 +61,7 @@ class Staged:
     panel: bool
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Dot:
     """A TC step with a dot-product instruction.
 

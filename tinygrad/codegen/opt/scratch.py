@@ -8,12 +8,12 @@ Why:  this is how a kernel uses the caches: what a block of loops reads again an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt import KernelOptError, Opt
 from tinygrad.codegen.opt.rebuild import Cached, Dot, Staged, narrow_factors
 from tinygrad.codegen.opt.tiles import TileDot, find_tile
+from tinygrad.record import record, replace
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tinygrad.renderer import Renderer
 
 
-@dataclass
+@record
 class Axis:
     """One current range of the kernel. ``reduce`` tells whether it belongs to a REDUCE."""
 

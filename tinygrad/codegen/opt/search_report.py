@@ -12,16 +12,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from tinygrad.codegen.opt import Opt
 from tinygrad.helpers import DEBUG, getenv
+from tinygrad.record import record
 
 Steps = tuple[Opt, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Outcome:
     """What one search found.
 

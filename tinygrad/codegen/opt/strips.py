@@ -12,7 +12,6 @@ Why:  blocks of rows and columns (``blocking.py``) copy the wide operand once pe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.late.structure import is_memory
@@ -32,6 +31,7 @@ from tinygrad.codegen.opt.blocking import (
     tiles,
 )
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.record import record
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ MOST_PADDING = 2  # times the columns
 PAGE, WAYS = 4096, 8  # lines a multiple of this far apart share one set of the first cache, which holds so many
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Strips:
     """Sizes: register tile (rows x vectors), rows of a block, strips of columns."""
 

@@ -14,13 +14,13 @@ operands and sums are tiles of 16 x 16 words, which lie in memory row by row and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.dtype import DType, dtypes
+from tinygrad.record import field, record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class TensorCore:
     """A matrix unit.
 

@@ -13,7 +13,6 @@ Why:  a tile instruction does in 16 cycles what vectors do in more than a hundre
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt import Opt, OptOps
@@ -31,6 +30,7 @@ from tinygrad.codegen.opt.rebuild import narrow_factors
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.opt.tc import TILE_REGISTERS, TensorCore
 from tinygrad.codegen.opt.words import WORD_BYTES
+from tinygrad.record import record
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ PRODUCT_CYCLES, LOAD_CYCLES = 16, 8  # of a tile
 COPY_CYCLES = 0.4  # of copying one factor: what reading it from beyond the second cache costs
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class TileBlocks:
     """Sizes: tiles in registers, groups of them per block of outputs, blocks of outputs; of rows and of columns."""
 

@@ -19,12 +19,12 @@ Why:  a tile is loaded, multiplied and stored as a whole, so both operands and t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt import KernelOptError, Opt
 from tinygrad.codegen.opt.rebuild import Cached, Dot, Env, Rebuild, Staged, place_of
 from tinygrad.codegen.opt.tc import TILE_REGISTERS, TensorCore
+from tinygrad.record import record
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 LONGEST_CHAIN = 128  # tile products that are added to one float sum before blocks are summed on their own
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class TileDot(Dot):
     """A TC step with a tile instruction.
 

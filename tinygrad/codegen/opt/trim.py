@@ -13,19 +13,18 @@ Why:  at the border of an input with zeros around it a part of the taps adds zer
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinygrad.codegen.late.affine import affine, from_affine
 from tinygrad.codegen.late.structure import is_memory
 from tinygrad.codegen.simplify import rebuild
 from tinygrad.dtype import dtypes
+from tinygrad.record import record
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
 _OUTER = frozenset({AxisType.LOOP, AxisType.THREAD, AxisType.GLOBAL, AxisType.WEAK})
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Bound:
     """A condition on a loop: ``k < place``, or ``k >= place`` if it is a lower one."""
 

@@ -9,13 +9,13 @@ Why:  neighbouring outputs of a window of three rows share two of them, and ever
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tinygrad.codegen.late.affine import NEAR, affine
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Access, Kernel
 from tinygrad.codegen.opt.loops import LOOPS, REDUCES, blocks_over, position
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.record import record
 from tinygrad.uop import AxisType, GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -24,7 +24,7 @@ MAX_ROWS = 4  # copies of a row: windows share most with few, and each needs its
 MAX_WINDOW = 8  # iterations of a reduce loop that become copies for the sake of what rows share
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Sharing:
     """An output loop along which neighbours share loads, how many should be copies, and the windows that overlap."""
 

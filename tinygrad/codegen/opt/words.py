@@ -9,10 +9,10 @@ Why:  numbers that lie beside each other in memory are a word already, which is 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from tinygrad.codegen.late.affine import affine, from_affine
 from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.record import replace
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 

@@ -16,13 +16,13 @@ import pickle
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad import settings
 from tinygrad.codegen.opt.measure import NO_MEASUREMENT, Variant
 from tinygrad.codegen.opt.worker_pool import QUIET, START_SECONDS, WorkerLost, WorkerProcess, pool
 from tinygrad.helpers import getenv
+from tinygrad.record import record
 from tinygrad.settings import ENVIRONMENT, PARALLEL
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class KernelRefusedError(Exception):
     """A worker could not read the kernel: it is made of classes that only this process knows."""
 
 
-@dataclass
+@record
 class _Task:
     """A variant that a worker compiles, and until when."""
 

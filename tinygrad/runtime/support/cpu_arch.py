@@ -10,11 +10,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import platform
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tinygrad.record import record
+from tinygrad.system import host_machine
 
 _MACHINES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
@@ -67,7 +68,7 @@ _IMPLIED: Final = {
 }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CPUArch:
     """A processor as the code generators see it.
 
@@ -149,7 +150,7 @@ def allow_tiles() -> bool:
 
     Linux saves their 8 KiB only for processes that asked. All threads may use them then, those that run already too.
     """
-    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+    if not sys.platform.startswith("linux") or host_machine() != "x86_64":
         return False
     request_permission, tile_data = 0x1023, 18
     return bool(ctypes.CDLL(None).syscall(158, request_permission, tile_data) == 0)
@@ -161,6 +162,8 @@ def _cpuinfo() -> tuple[frozenset[str], str]:
     try:
         first = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0]
     except OSError:
+        import platform  # slow to import
+
         return frozenset(), hashlib.sha256(platform.processor().encode()).hexdigest()[:8]
     fields = dict(line.partition(":")[::2] for line in first.splitlines())
     values = {name.strip(): value.strip() for name, value in fields.items()}
@@ -176,7 +179,7 @@ def _cpuinfo() -> tuple[frozenset[str], str]:
 
 def _host_features() -> frozenset[str]:
     flags = _cpuinfo()[0]
-    if not flags and _MACHINES.get(platform.machine().lower()) == "x86_64":
+    if not flags and _MACHINES.get(host_machine()) == "x86_64":
         from tinygrad.runtime.support.compiler_llvm import host_features
 
         return frozenset(name[1:] for name in host_features().split(",") if name.startswith("+"))
@@ -198,7 +201,7 @@ def parse_arch(text: str = "") -> CPUArch:
         >>> parse_arch("x86_64,znver2").vector_bytes, parse_arch("x86_64,znver2,-avx2").vector_bytes
         (32, 16)
     """
-    host = _MACHINES.get(platform.machine().lower(), platform.machine().lower())
+    host = _MACHINES.get(host_machine(), host_machine())
     parts = [part.strip() for part in text.split(",") if part.strip() and part.strip() != "native"]
     machine = host
     if parts and not _is_feature(parts[0].lstrip("+-")):

@@ -20,16 +20,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import platform
 import sys
 import threading
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tinygrad.executable import Compiler
 from tinygrad.forking import renew_in_child
+from tinygrad.record import record
 from tinygrad.runtime.support.cpu_arch import parse_arch
 from tinygrad.runtime.support.elf import LoadedObject, external_symbol
+from tinygrad.system import host_machine
 
 # Byte offsets in a pool. Words that different threads write lie on cache lines of their own.
 DONE, BUSY, SLEEPERS, SETUP, LANES = 0, 64, 128, 192, 256
@@ -455,7 +455,7 @@ exit:
 _PIECES_PER_THREAD: Final = 8
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Native:
     """The compiled functions: ctypes callables (which release the interpreter lock) and one address."""
 
@@ -526,7 +526,7 @@ def _load_native() -> Native:
 
 def can_sleep() -> bool:
     """Whether worker threads can sleep here: futexes are Linux's."""
-    return sys.platform == "linux" and platform.machine().lower() in ("x86_64", "amd64", "aarch64", "arm64")
+    return sys.platform == "linux" and host_machine() in ("x86_64", "amd64", "aarch64", "arm64")
 
 
 def libc_addresses() -> tuple[int, int]:

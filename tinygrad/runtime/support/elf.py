@@ -11,11 +11,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-import platform
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from tinygrad.record import field, record
+from tinygrad.system import host_machine
 
 _SHF_WRITE, _SHF_ALLOC = 1, 2
 _SHT_PROGBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS, _SHT_REL = 1, 2, 4, 8, 9
@@ -32,7 +33,7 @@ class ElfError(RuntimeError):
     """An object file cannot be loaded: another format, an unknown relocation or an unknown symbol."""
 
 
-@dataclass
+@record
 class _Section:
     name: str
     kind: int
@@ -46,14 +47,14 @@ class _Section:
     address: int = 0  # where it was placed; 0 if it is not loaded
 
 
-@dataclass
+@record
 class _Symbol:
     name: str
     section: int
     value: int
 
 
-@dataclass
+@record
 class _Object:
     data: bytes
     machine: int
@@ -126,8 +127,8 @@ class LoadedObject:
     def __init__(self, data: bytes) -> None:
         obj = _parse(data)
         host = {"x86_64": _EM_X86_64, "amd64": _EM_X86_64, "aarch64": _EM_AARCH64, "arm64": _EM_AARCH64}
-        if obj.machine != host.get(platform.machine().lower()):
-            raise ElfError(f"the object is for ELF machine {obj.machine}, this machine is {platform.machine()}")
+        if obj.machine != host.get(host_machine()):
+            raise ElfError(f"the object is for ELF machine {obj.machine}, this machine is {host_machine()}")
         externals = sorted({s.name for s in obj.symbols if s.section == _SHN_UNDEF and s.name})
         fixed, total, stubs = _layout(obj, len(externals))
         self._memory = mmap.mmap(-1, total, prot=_PROT_READ | _PROT_WRITE)
@@ -190,7 +191,7 @@ def _layout(obj: _Object, externals: int) -> tuple[int, int, int]:
 
 
 def _clear_instruction_cache(address: int, nbytes: int) -> None:
-    if platform.machine().lower() in ("x86_64", "amd64"):
+    if host_machine() in ("x86_64", "amd64"):
         return  # the caches of x86 are coherent
     if hasattr(_libc(), "sys_icache_invalidate"):
         _libc().sys_icache_invalidate(ctypes.c_void_p(address), ctypes.c_size_t(nbytes))

@@ -9,7 +9,6 @@ Why:  LLVM ignores an unknown name with a line on stderr, and then gives up the 
 from __future__ import annotations
 
 import functools
-import subprocess
 import sys
 
 _PROGRAM = """
@@ -30,6 +29,8 @@ def unknown_names(triple: str, cpu: str, features: tuple[str, ...]) -> tuple[str
         >>> unknown_names("x86_64-unknown-linux-gnu", "ivybridge", ("+avx", "-avx5"))
         ('-avx5',)
     """
+    import subprocess  # rarely needed, and slow to import
+
     command = [sys.executable, "-c", _PROGRAM, triple, cpu, ",".join(features)]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False).stderr
