@@ -13,13 +13,13 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tinygrad.allocator import Allocator, BufferSpec, LRUAllocator
 from tinygrad.dtype import DType, _to_np_dtype, dtypes
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
+from tinygrad.record import replace
 from tinygrad.settings import DEBUG, MAX_BUFFER_SIZE
 
 if TYPE_CHECKING:
@@ -168,9 +168,10 @@ class Buffer:
             RuntimeError: It is larger than MAX_BUFFER_SIZE.
             MemoryError: The device has no such memory left.
         """
-        assert not self.is_initialized(), "Buffer.allocate: this buffer is allocated already"
-        if MAX_BUFFER_SIZE.get() and self.size > MAX_BUFFER_SIZE.get() and not self.device.startswith("DISK"):
-            raise RuntimeError(f"buffer of size {self.size} is too large; MAX_BUFFER_SIZE is {MAX_BUFFER_SIZE.value}")
+        assert self._buf is None, "Buffer.allocate: this buffer is allocated already"
+        limit = MAX_BUFFER_SIZE.get()
+        if limit and self.size > limit and not self.device.startswith("DISK"):
+            raise RuntimeError(f"buffer of size {self.size} is too large; MAX_BUFFER_SIZE is {limit}")
         if external_ptr is not None:
             self.options = replace(self.options or BufferSpec(), external_ptr=external_ptr)
         if self._base is not None:

@@ -22,7 +22,7 @@ from tinygrad.mixin.random_state import random_state
 from tinygrad.origins import has_origin, known_origins, remember_origins
 from tinygrad.pending import stale_readers
 from tinygrad.profiling import labelled
-from tinygrad.repointing import apply_map_to_tensors
+from tinygrad.repointing import apply_map_to_tensors, show_computed
 from tinygrad.signals import DeferredSignals
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -80,7 +80,7 @@ def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> Becomes | No
     root = tensor.uop
     shown = run_known(form, update_stats)
     if shown is not None:
-        apply_map_to_tensors({root: shown}, "realize", [tensor])
+        show_computed(tensor, shown)
         return None
     linear, becomes = _compute([tensor], update_stats)
     remember(form, linear, becomes.get(root))
@@ -91,6 +91,7 @@ def _compute(tensors: list[Tensor], update_stats: bool) -> tuple[UOp, Becomes]:
     """Schedule and run tensors; returns the schedule, and what their nodes have become."""
     from tinygrad.engine.realize import run_linear
 
+    _open_device(tensors[0])
     linear, var_vals, becomes = _planned(tensors, needs_values=True)
     if not becomes.calls_before:
         # Nothing is overwritten: what an interrupt cuts off is simply computed again.
@@ -105,6 +106,15 @@ def _compute(tensors: list[Tensor], update_stats: bool) -> tuple[UOp, Becomes]:
 
         _run(tensors, linear, becomes, lambda: run_linear(linear, var_vals, update_stats=update_stats, between=between))
     return linear, becomes
+
+
+def _open_device(tensor: Tensor) -> None:
+    """Open the device of a tensor before anything is scheduled: what it prepares in a thread goes on meanwhile."""
+    from tinygrad.device import Device
+
+    device = tensor.device
+    if device is not None:
+        Device[device if isinstance(device, str) else device[0]]
 
 
 def _run(tensors: list[Tensor], linear: UOp, becomes: Becomes, run: Callable[[], object]) -> None:

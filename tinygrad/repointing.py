@@ -26,6 +26,7 @@ from tinygrad.families import (
 from tinygrad.live import (
     aliases_of,
     is_stored,
+    is_view_node,
     live_tensors,
     point,
     rebase,
@@ -147,6 +148,23 @@ def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "", asked: Sequenc
     if becomes:
         follow_origins(becomes)
         _Change(becomes).apply(asked)
+
+
+def show_computed(tensor: Tensor, shown: UOp) -> None:
+    """Point a tensor at the storage that its node has become, and with it every live tensor whose graph has the node.
+
+    Args:
+        tensor: A tensor that was asked for.
+        shown: A view of fresh storage with the shape of its node.
+    """
+    root = tensor.uop
+    if tensor._family is None and not is_view_node(root):
+        # In a loop of small expressions nothing else waits to be computed, and all that follows is known.
+        bit = root.footprint_bit
+        if not any(other.uop.footprint & bit for other in unsettled_tensors() if other is not tensor):
+            point(tensor, shown)
+            return
+    apply_map_to_tensors({root: shown}, "realize", [tensor])
 
 
 class _Change:

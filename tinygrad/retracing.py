@@ -12,11 +12,11 @@ So it is with pending writes: they are done once, as they are, and the gradient 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from tinygrad.live import buffer_under, is_view_node
 from tinygrad.mixin.written_views import is_whole, view_chain, without_chain, written_mask
+from tinygrad.record import replace
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.storage import unique_slots

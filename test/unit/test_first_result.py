@@ -32,6 +32,7 @@ def test_modules_that_take_long_to_import_stay_out(device: str, tmp_path: Path) 
     loaded = set(run(HELLO + "import sys; print(*sys.modules)", tmp_path, DEV=device).split())
     searching = {f"tinygrad.codegen.opt.{name}" for name in ("search", "measure", "samples")}
     assert not loaded & {"numpy", "difflib", "multiprocessing", "asyncio", *searching}
+    assert not loaded & {"dataclasses", "inspect", "ast", "platform", "subprocess"}
 
 
 @pytest.mark.parametrize("cache", ["CACHELEVEL=0", "cold", "warm"])
@@ -51,6 +52,18 @@ Device["CPU"], Device["CPU:1"]
 print(started)
 """
     assert [run(code, tmp_path).strip() for _ in range(2)] == ["['native code of the CPU']", "[]"]
+
+
+@pytest.mark.parametrize("device", ["CPU", ""], ids=["DEV=CPU", "a device that is looked for"])
+def test_the_thread_works_while_the_first_kernel_is_scheduled(device: str, tmp_path: Path) -> None:
+    code = f"""
+import threading
+from tinygrad import Tensor, schedule
+started, start, plan = [], threading.Thread.start, schedule.create_linear_with_vars
+threading.Thread.start = lambda thread: (started.append(thread.name), start(thread))
+schedule.create_linear_with_vars = lambda sink: (print(started), plan(sink))[1]
+{HELLO}"""
+    assert run(code, tmp_path, DEV=device).strip() == "['native code of the CPU']"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

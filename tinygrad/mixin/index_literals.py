@@ -8,14 +8,14 @@ Why:  an array without elements still has a shape and a dtype that its nested li
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import flatten
+from tinygrad.record import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class IndexLiteral:
     """Known ints or bools of a shape.
 
