@@ -401,6 +401,7 @@ class UOp(
             enter_calls: False skips the bodies of CALL and FUNCTION.
         """
         done: dict[UOp, None] = {}
+        is_whole = gate is None and enter_calls
         # A node waits, its sources above it on the stack, until the None below them comes up.
         stack: list[UOp | None] = [self]
         waiting: list[UOp] = []
@@ -409,11 +410,14 @@ class UOp(
             if node is None:
                 done[waiting.pop()] = None
                 continue
-            if node in done or (gate is not None and not gate(node)):
+            if node in done:
                 continue
             src = node.src
-            if not enter_calls and (node.op is Ops.CALL or node.op is Ops.FUNCTION):
-                src = src[1:]
+            if not is_whole:
+                if gate is not None and not gate(node):
+                    continue
+                if not enter_calls and (node.op is Ops.CALL or node.op is Ops.FUNCTION):
+                    src = src[1:]
             if src:
                 waiting.append(node)
                 stack.append(None)

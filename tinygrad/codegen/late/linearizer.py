@@ -91,16 +91,18 @@ def _numbers(sink: UOp, order: Iterable[UOp], nodes: list[UOp]) -> dict[UOp, int
     for root in (*order, sink):
         if root not in alive or root in number:
             continue
-        stack = [(root, False)]
+        # A node waits, its sources above it on the stack, until the None below them comes up.
+        stack: list[UOp | None] = [root]
+        waiting: list[UOp] = []
         while stack:
-            u, expanded = stack.pop()
-            if u in number:
-                continue
-            if expanded:
+            node = stack.pop()
+            if node is None:
+                u = waiting.pop()
                 number[u] = len(number)
-                continue
-            stack.append((u, True))
-            stack.extend((s, False) for s in reversed(u.src) if s not in number)
+            elif node not in number:
+                waiting.append(node)
+                stack.append(None)
+                stack.extend(node.src[::-1])
     return number
 
 
@@ -145,12 +147,12 @@ class _Blocks:
         self.keys = {u: _key(u, number) if u.op is not Ops.RANGE else (3, ends.get(u, number[u]), 0) for u in item}
 
     def _edges(self, u: UOp, item: dict[UOp, UOp], place: dict[UOp, UOp | None]) -> None:
-        before = self.before
+        before, mine, home = self.before, item[u], place[u]
         for s in u.src:
             if s.op is Ops.RANGE:
                 continue  # who reads a loop variable is inside the loop, or closes it
             first, block = item[s], place[s]
-            second, at = item[u], place[u]
+            second, at = mine, home
             while at is not block and at is not None:
                 second, at = at, self.parent[at]
             if at is block:
