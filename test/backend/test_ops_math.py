@@ -35,6 +35,14 @@ from tinygrad import Tensor, dtypes
 
 SPECIAL = f32([0, 1, INF, -INF, NAN, 1 + 1e-6])
 OTHERS = f32([1e-9, 1, INF, INF, NAN, 1])
+
+
+def _limits(kind: str) -> Tensor:
+    """Return the smallest and the largest integer of a dtype, twice."""
+    limits = np.iinfo(kind)
+    return Tensor(np.array([limits.min, limits.max] * 2, kind))
+
+
 PAIRS = {"ints": (INTS, POSITIVE), "negative": (INTS, -POSITIVE), "floats": (FLOATS, ROW)}
 BITS = {"int": (INTS, POSITIVE), "bool": (BOOLS, BOOLS[::-1].copy()), "uint8": (BYTES, POSITIVE.astype(np.uint8))}
 
@@ -97,6 +105,14 @@ BINARY: list[Case] = [
         lambda: np.isclose(SPECIAL, OTHERS, equal_nan=True),
     ),
     ("isclose int", lambda: Tensor(INTS).isclose(Tensor(INTS)), np.ones((3, 4), bool)),
+    *(
+        (
+            f"isclose limits of {kind}",
+            lambda kind=kind: _limits(kind).isclose(_limits(kind)[[0, 1, 1, 0]], atol=2),
+            np.array([True, True, False, False]),
+        )
+        for kind in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+    ),
     ("allclose", lambda: Tensor(FLOATS).allclose(Tensor(FLOATS + 1e-7)), np.array(True)),
     ("allclose not", lambda: Tensor(FLOATS).allclose(Tensor(FLOATS + 1)), np.array(False)),
     ("allclose empty", lambda: Tensor([]).allclose(Tensor([])), np.array(True)),
@@ -354,8 +370,9 @@ REDUCTIONS: list[Case] = [
     ("logsumexp of -inf", lambda: Tensor([-INF, -INF]).logsumexp(), f32(-INF)),
     *(
         (f"normalize {p}", lambda p=p: Tensor(FLOATS).normalize(p=p), lambda p=p: F.normalize(t(FLOATS), p=p))
-        for p in (1, 2, 3, 0, INF)
+        for p in (1, 2, 3, 0, INF, -INF)
     ),
+    ("normalize -inf with a zero", lambda: Tensor([[0.0, -2.0, 0.5]]).normalize(-INF, eps=0.25), f32([[0, -8, 2]])),
     ("normalize zeros", lambda: Tensor.zeros(2, 3).normalize(), f32(np.zeros((2, 3)))),
 ]
 

@@ -35,10 +35,20 @@ class ElementwiseMixin(ActivationMixin):
             [True, False]
         """
         lhs, rhs = self._operands(other, op="isclose")
-        close = (lhs - rhs).abs() <= rhs.abs() * rtol + atol
+        distance, magnitude = lhs._distance(rhs), rhs.abs()
+        if dtypes.is_int(rhs.dtype) and rhs.dtype not in dtypes.weaks:
+            magnitude = magnitude.cast(distance.dtype)  # that of the smallest integer has a place only there
+        close = distance <= magnitude * rtol + atol
         finite = lhs.isfinite() & rhs.isfinite()
         nan = lhs.isnan() & rhs.isnan() & equal_nan
         return finite.where(close, lhs.eq(rhs)) | nan
+
+    def _distance(self, other: Self) -> Self:
+        """Return abs(self - other) of values of one dtype; that of integers is unsigned, where no distance wraps."""
+        if not dtypes.is_int(self.dtype) or self.dtype in dtypes.weaks:
+            return (self - other).abs()
+        unsigned = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[self.dtype.itemsize]
+        return (self.maximum(other) - self.minimum(other)).cast(unsigned)
 
     def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
         """0-d bool: whether all elements are close (see ``isclose``).

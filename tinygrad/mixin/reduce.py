@@ -336,6 +336,8 @@ class ReduceMixin(ElementwiseMixin):
     def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
         """Divide by the p-norm along ``dim`` (by ``eps`` if that is larger); p=0 counts the non-zero elements.
 
+        p=inf is the largest absolute value, p=-inf the smallest.
+
         Example:
             >>> Tensor([[3.0, 4.0]]).normalize().numpy()
             array([[0.6, 0.8]], dtype=float32)
@@ -347,6 +349,8 @@ class ReduceMixin(ElementwiseMixin):
             norm = self.ne(0).sum(dim, keepdim=True)._kept_within(eps, None)
         elif p == math.inf:
             norm = magnitude.max(dim, keepdim=True)._kept_within(eps, None)
+        elif p == -math.inf:
+            norm = magnitude.min(dim, keepdim=True)._kept_within(eps, None)
         elif p == 1:
             norm = magnitude.sum(dim, keepdim=True)._kept_within(eps, None)
         else:
