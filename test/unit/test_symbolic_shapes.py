@@ -336,6 +336,7 @@ def test_prompt_of_symbolic_length() -> None:
 # ---- errors ----------------------------------------------------------------------------------------------------------
 
 X = Tensor.ones(10).contiguous()
+PAIRS = Tensor.ones(10, 2).contiguous()
 WIDE = Variable("wide", 1, 20)
 
 
@@ -372,6 +373,10 @@ WIDE = Variable("wide", 1, 20)
         (lambda: X[: V.bind(4)].pad((1, 1), mode="reflect"), AssertionError, ["pad", "static shape", "v=4"]),
         (lambda: Tensor.rand(V.bind(3)), ValueError, ["rand", "v=3"]),
         (lambda: X[: V.bind(3)].gather(0, Tensor([0.5])), RuntimeError, ["gather", "float"]),
+        (lambda: PAIRS[: V.bind(3)].gather(1, Tensor([[0]] * 4)), AssertionError, ["gather", "(4, 1)", "(v=3, 2)"]),
+        (lambda: PAIRS.scatter(1, Tensor([[0]] * 4), PAIRS[: V.bind(3)]), AssertionError, ["scatter", "(v=3, 2)"]),
+        (lambda: PAIRS[: V.bind(3)].cross_entropy(Tensor([0])), RuntimeError, ["labels have shape (1,)", "(v=3,)"]),
+        (lambda: Tensor.einsum("i,i", X[: V.bind(3)], X), RuntimeError, ["einsum", "v=3 and 10"]),
     ],
 )  # fmt: skip
 def test_errors(program: Callable[[], Any], kind: type[Exception], parts: list[str]) -> None:

@@ -114,7 +114,7 @@ def _sizes(formula: str, terms: list[tuple[UOp, Labels]]) -> dict[str, Any]:
                 raise ContractionError(
                     error_text(
                         "einsum",
-                        f"letter {label!r} of {formula!r} has sizes {known} and {size}",
+                        f"letter {label!r} of {formula!r} has sizes {shown(known)} and {shown(size)}",
                         {f"operand {i}": y for i, (y, _) in enumerate(terms)},
                         rule="one size per letter",
                     )

@@ -131,6 +131,12 @@ def known_size(size: Any) -> int | None:
     return size if isinstance(size, int) else size.bound_value()
 
 
+def is_larger(a: Any, b: Any) -> bool:
+    """Whether a size is larger than another one, with the values that their Variables have now."""
+    a, b = known_size(a), known_size(b)
+    return a is not None and b is not None and a > b
+
+
 def same_shape(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     """Whether two shapes are known to be equal."""
     return len(a) == len(b) and all(x is y or same_size(x, y) for x, y in zip(a, b, strict=True))

@@ -27,7 +27,7 @@ from tinygrad.mixin.gather import (
     stores_are_dear,
     zeros,
 )
-from tinygrad.mixin.hooks import ssimplify
+from tinygrad.mixin.hooks import is_larger, ssimplify
 from tinygrad.mixin.index_literals import IndexLiteral, is_array, is_several_items, read_literal
 from tinygrad.mixin.mask import MaskMixin
 from tinygrad.mixin.padding import pad_constant
@@ -303,7 +303,7 @@ class IndexMixin(MaskMixin):
             )
         self._check_same_device(name, index)
         axis = self._resolve_dim(dim, op=name)
-        if any(n > m for i, (n, m) in enumerate(zip(index.shape, self.shape, strict=True)) if i != axis):
+        if any(is_larger(n, m) for i, (n, m) in enumerate(zip(index.shape, self.shape, strict=True)) if i != axis):
             raise CompositeShapeError(
                 error_text(
                     name,
@@ -405,7 +405,7 @@ class IndexMixin(MaskMixin):
                     hint=f"src.cast({self.dtype})",
                 )
             )
-        if src.ndim != index.ndim or any(n > m for n, m in zip(index.shape, src.shape, strict=True)):
+        if src.ndim != index.ndim or any(map(is_larger, index.shape, src.shape)):
             raise CompositeShapeError(
                 error_text(
                     name,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.composite import ContractionError, sizes_differ
+from tinygrad.mixin.hooks import same_shape
 from tinygrad.mixin.reduce import ReduceMixin
 
 if TYPE_CHECKING:
@@ -44,9 +45,11 @@ class LossMixin(ReduceMixin):
             raise DTypeError(error_text(name, f"labels are {Y.dtype}", {"labels": Y}, "class ids are integers",
                                         "labels.cast(dtypes.int32)"))  # fmt: skip
         expected = (*self.shape[:axis], *self.shape[axis + 1 :])
-        if tuple(Y.shape) != tuple(expected):
-            raise ContractionError(error_text(name, f"labels have shape {shown(Y.shape)}, expected {expected}",
-                                              {"logits": self, "labels": Y}, "one label per example"))  # fmt: skip
+        if not same_shape(Y.shape, expected):
+            message = f"labels have shape {shown(Y.shape)}, expected {shown(expected)}"
+            raise ContractionError(
+                error_text(name, message, {"logits": self, "labels": Y}, rule="one label per example")
+            )
         count, known = self.shape[axis], known_values(Y)
         if known is not None and isinstance(count, int):
             labels = [label for label in known if label != ignore]
@@ -137,7 +140,7 @@ class LossMixin(ReduceMixin):
         if Y.ndim < self.ndim:
             self._check_labels("cross_entropy", Y, axis, ignore_index)
             return self.log_softmax(axis)._labelled_loss(Y, axis, reduction, ignore_index, label_smoothing, weight)
-        if tuple(Y.shape) != tuple(self.shape):
+        if not same_shape(Y.shape, self.shape):
             raise ContractionError(
                 error_text(
                     "cross_entropy",
