@@ -158,6 +158,29 @@ def test_bounds_are_checked_when_built_and_in_replays(cut: Callable[[Any, Any], 
 
 
 @pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        (lambda x: x[1:4], "1 to 4 of 3 for v=3"),
+        (lambda x: x[3], "3 to 4 of 3 for v=3"),
+        (lambda x: (x * 2)[:4], "0 to 4 of 3 for v=3"),
+        (lambda x: x.T[:, 1:4], "1 to 4 of 3 for v=3"),
+        (lambda x: x.shrink(((0, 4), None)), "0 to 4 of 3 for v=3"),
+        (lambda x: x.topk(4, 0)[0], "0 to 4 of 3 for v=3"),
+        (lambda x: x.gather(1, Tensor([[0], [1], [0], [1]])), "0 to 4 of 3 for v=3"),
+    ],
+)
+def test_fixed_bounds_are_checked_where_the_size_is_a_variable(program: Callable[[Any], Any], text: str) -> None:
+    x = Tensor(A).realize()
+    f = TinyJit(lambda rows: program(rows).sum().realize())
+    for k in (4, 6, 5, ROWS):
+        np.testing.assert_allclose(f(x[: V.bind(k)]).item(), program(x[:k]).sum().item(), rtol=1e-5)
+    with pytest.raises(ShapeError):
+        program(x[: V.bind(3)])
+    with pytest.raises(IndexError, match=f"TinyJit: a slice of .* is {text}"):
+        f(x[: V.bind(3)])
+
+
+@pytest.mark.parametrize(
     ("program", "kind", "text"),
     [
         (lambda x, v: x[:v:0], ValueError, "slice step is 0"),

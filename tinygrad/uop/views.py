@@ -192,9 +192,9 @@ def _made_buffer(u: UOp) -> Buffer | MultiBuffer:
 
 
 def unproved_slices(sink: UOp) -> Iterator[tuple[sint, sint, sint]]:
-    """Yield (start, end, size) of slices with symbolic bounds that some values of their Variables put out of bounds."""
+    """Yield (start, end, size) of slices that some values of the Variables in them put out of bounds."""
     for u in sink.toposort(enter_calls=False):
-        if u.op is not Ops.SHRINK or len(u.src) == 1:
+        if u.op is not Ops.SHRINK:
             continue
         for (start, end), size in zip(u.marg, u.src[0].shape, strict=True):
             if all(isinstance(x, int) for x in (start, end, size)):
