@@ -11,7 +11,7 @@ from tinygrad.device import CompileError
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.renderer import Estimates, Renderer, kernel_arguments
 from tinygrad.renderer.cstyle import ClangRenderer
-from tinygrad.renderer.llvmir import LLVMRenderer
+from tinygrad.renderer.llvmir import LLVMRenderer, function_attributes
 from tinygrad.runtime.support.cpu_arch import parse_arch
 from tinygrad.runtime.support.cpu_native import native_source
 from tinygrad.target import Target
@@ -71,20 +71,58 @@ b1x:
   ret void
 }
 declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
-attributes #0 = { nounwind "no-builtins" "prefer-vector-width"="512" "min-legal-vector-width"="512" }
+attributes #0 = { ATTRIBUTES }
 """
 
 
 def test_registers_are_phi_nodes() -> None:
-    assert LLVMRenderer(AVX512).render(dot_product(64, 4)) == DOT_IR
+    assert LLVMRenderer(AVX512).render(dot_product(64, 4)) == DOT_IR.replace(
+        "ATTRIBUTES", function_attributes("x86_64")
+    )
 
 
 def test_compiled_loop_has_no_moves_through_memory() -> None:
     renderer = LLVMRenderer(AVX512)
     text = renderer.compiler.assembly(renderer.render(dot_product()))
     body = text[text.index("\ndot:") :]
-    assert "rsp" not in body
+    assert "(%rsp" not in body
+    assert "(%rbp" not in body
     assert len(re.findall(r"vfmadd231ps\s+\(%\w+,%\w+.*\), %zmm\d+, %zmm\d+", body)) == 1
+
+
+def test_vectors_that_do_not_fit_the_registers_lie_in_one_cache_line_each() -> None:
+    """40 sums in a loop: a vector of 64 bytes at a multiple of 16 would be two accesses."""
+    vector, sums = "<16 x float>", range(40)
+    phis = "\n".join(f"  %a{i} = phi {vector} [ zeroinitializer, %entry ], [ %b{i}, %loop ]" for i in sums)
+    adds = "\n".join(
+        f"  %p{i} = getelementptr {vector}, ptr %row, i64 {i}\n  %x{i} = load {vector}, ptr %p{i}, align 4\n"
+        f"  %b{i} = fadd {vector} %a{i}, %x{i}"
+        for i in sums
+    )
+    stores = "\n".join(f"  store {vector} %b{i}, ptr %p{i}, align 4" for i in sums)
+    text = f"""define void @sums(ptr %data) #0 {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{phis}
+  %row = getelementptr float, ptr %data, i64 %i
+{adds}
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, 64
+  br i1 %more, label %loop, label %done
+done:
+{stores}
+  ret void
+}}
+attributes #0 = {{ {function_attributes("x86_64")} }}
+"""
+    kept = re.findall(
+        r"(vmov\w+|vadd\w+)\s[^\n]*\(%rsp\)[^\n]*zmm|(vmov\w+)\s+%zmm[^\n]*\(%rsp\)",
+        LLVMRenderer(AVX512).compiler.assembly(text),
+    )
+    assert kept
+    assert not any("movu" in name for names in kept for name in names)
 
 
 def test_invariant_instructions_leave_the_loop_once() -> None:
