@@ -7,6 +7,7 @@ import pytest
 
 from test.helpers_ast import at, kernel, loop, param, red, store
 from tinygrad import Tensor
+from tinygrad.codegen.late.affine import affine
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.contraction import find_contraction, search_tile
 from tinygrad.codegen.opt.schedule import Schedule
@@ -14,7 +15,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.helpers import Target
 from tinygrad.renderer.llvmir import LLVMRenderer
 from tinygrad.schedule import split
-from tinygrad.uop import Ops
+from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
 
@@ -135,3 +136,23 @@ def test_gradients_of_weights_over_any_number_of_images(
     w = Tensor(np.zeros((out, channels, taps, taps), np.float32))
     (found,) = Tensor(x).conv2d(w).gradient(w, gradient=Tensor(grad))
     np.testing.assert_array_equal(found.numpy(), weight_gradient(x, grad, (taps, taps), 1))
+
+
+@pytest.mark.parametrize(("filters", "apart"), [(32, 32), (48, 48), (64, 32), (80, 80), (96, 32), (144, 48), (256, 32)])
+def test_packed_weights_are_consecutive_per_panel(filters: int, apart: int) -> None:
+    """From one term to the next there are as many weights as a register tile reads, not as there are filters."""
+    y = Tensor.empty(4, 10, 22, 22).conv2d(Tensor.empty(filters, 10, 3, 3))
+    (call,) = [c for c in y.schedule_linear().src if c.src[0].op_in_backward_slice_with_self(Ops.REDUCE)]
+    total = next(u for u in call.src[0].toposort() if u.op is Ops.REDUCE)
+    (weights,) = [u for u in total.src[0].src if not any(r.src[0].arg in (4, 20) for r in u.ranges)]
+    terms, _ = affine(weights.src[1])
+    assert min(step for r, step in terms.items() if r.arg[-1] is AxisType.REDUCE) == apart
+
+
+@pytest.mark.parametrize("filters", [64, 96, 144])
+def test_convolutions_with_panels_of_weights(filters: int) -> None:
+    rng = np.random.default_rng(filters)
+    x, w = (rng.integers(-4, 5, size).astype(np.float32) for size in ((2, 5, 17, 19), (filters, 5, 3, 3)))
+    taps = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
+    wanted = np.einsum("nchwij,ocij->nohw", taps, w, optimize=True)
+    np.testing.assert_array_equal(Tensor(x).realize().conv2d(Tensor(w).realize()).numpy(), wanted)

@@ -3,7 +3,8 @@
 In:   kernels that contain REDUCE(ADD, A * B).
 Out:  the same kernels, with an operand replaced by a packed copy where that pays, and the kernels that pack.
 Why:  a register tile reads one operand as vectors along an output loop j (step 1 in memory) and the other as scalars.
-      In a convolution no operand has a long enough loop of step 1: the weights, packed as [terms][output channels], do.
+      In a convolution no operand has a long enough loop of step 1: the weights, packed as panels of [terms][output
+      channels], do.
       The operand is small against the work, or read often, so that packing it is a few percent of the time.
 """
 
@@ -23,6 +24,7 @@ from tinygrad.uop.rewrite import substitute
 
 MIN_WORK = 1 << 18  # multiply-adds below which packing is not worth a kernel
 MIN_REUSE = 16  # multiply-adds per packed element
+PANELS = 32, 48  # lanes of a panel: the vectors of a register tile, of which there are two or three
 GOOD_FILL = 0.9  # share of lanes in use that needs no improvement
 
 
@@ -109,6 +111,7 @@ def _pack(
     kernel: Kernel, load: UOp, lane: UOp, leaves: dict[UOp, Leaf], slots: Iterator[int], ids: Iterator[int]
 ) -> Kernel:
     nest = kernel.nests[0]
+    load, lane = _cut_in_panels(nest, load, lane, ids)
     outer = [r for r in nest.ranges if r in load.ranges and r is not lane]
     inner = [r for r in load.ranges if r not in nest.ranges]
     order = (*outer, *inner, lane)
@@ -124,3 +127,21 @@ def _pack(
     read = UOp(Ops.INDEX, load.dtype, (storage, flatten_index(shape, order)))
     nest.value = substitute(nest.value, {load: read})
     return Kernel("compute", kernel.device, nests=[packed], writes=[state])
+
+
+def _cut_in_panels(nest: StoreNest, load: UOp, lane: UOp, ids: Iterator[int]) -> tuple[UOp, UOp]:
+    """Cut the loop with lanes in two if it is long; return the operand and the inner loop.
+
+    Each panel of the packed operand is consecutive memory then. Rows of all lanes would lie so far apart that what one
+    register tile reads of them falls into a few sets of the caches.
+    """
+    size = _size(lane)
+    width = next((n for n in PANELS if size % n == 0), size)
+    if width == size:
+        return load, lane
+    outer, inner = (UOp.range(n, next(ids), AxisType.LOOP) for n in (size // width, width))
+    parts = {lane: outer * width + inner}
+    nest.ranges = tuple([r for old in nest.ranges for r in ((outer, inner) if old is lane else (old,))])
+    nest.index, nest.value = substitute(nest.index, parts), substitute(nest.value, parts)
+    nest.gate = None if nest.gate is None else substitute(nest.gate, parts)
+    return substitute(load, parts), inner
