@@ -33,6 +33,9 @@ from tinygrad.uop.ops import UOp
 from tinygrad.uop.views import is_own_copy
 
 SMALL_NESTED = 65536  # elements below which a reduction may run inside the loop of another one
+# Contractions for which slabs of a padded image are copied: multiply-adds, filters that pass over it, places where they
+# are applied, taps of a window along one axis at most, and bytes of the rows that one window reads at most.
+MIN_WORK, MIN_FILTERS, MIN_PLACES, MAX_TAPS, SLAB_BYTES = 1 << 18, 32, 64, 16, 512 << 10
 CHEAP_INDEX = 4  # operations of a lookup's index that are not worth storing it
 
 
@@ -74,15 +77,14 @@ def stored_operands(u: UOp) -> tuple[UOp, ...]:
             return ()
 
 
-def pads_taps(reduce: UOp, factor: UOp, pad: UOp) -> bool:
-    """Return whether only some of a window's taps read what a PAD of a contraction's factor adds.
+def _padded_ranges(reduce: UOp, factor: UOp, pad: UOp) -> list[tuple[dict[UOp, int], UOp, UOp]] | None:
+    """Return for each axis that a PAD of a contraction's factor makes longer how an output loop and one over taps move.
 
-    The kernel leaves such taps out: the loop over the taps of a window runs over those inside. That takes an output
-    loop around it that stays a loop, which the one over the last axis does not.
+    Each is (steps, output loop, loop over taps); None if an axis is read in another way.
     """
     axes = [n for n, amounts in enumerate(pad.marg) if amounts != (0, 0)]
-    if pad.ndim - 1 in axes or factor.ndim != reduce.src[0].ndim or not all(isinstance(s, int) for s in factor.shape):
-        return False
+    if factor.ndim != reduce.src[0].ndim or not all(isinstance(s, int) for s in factor.shape):
+        return None
     kinds = [AxisType.REDUCE if n in reduce.arg[1] else AxisType.LOOP for n in range(factor.ndim)]
     idxs: Idxs = tuple(
         UOp.range(s, n, kind) if s > 1 else zero() for n, (s, kind) in enumerate(zip(factor.shape, kinds, strict=True))
@@ -91,13 +93,63 @@ def pads_taps(reduce: UOp, factor: UOp, pad: UOp) -> bool:
     while u is not pad:
         idxs = apply_movement_op(u.op, u.src[0].shape, u.marg, idxs)
         u = u.src[0]
+    found = []
     for axis in axes:
         terms = steps(idxs[axis]) or {}
         taps = [r for r in terms if r.arg[-1] is AxisType.REDUCE]
         rest = [r for r in terms if r.arg[-1] is not AxisType.REDUCE]
         if len(taps) != 1 or len(rest) != 1 or terms[taps[0]] < 1 or taps[0].vmax > rest[0].vmax:
-            return False
-    return bool(axes)
+            return None
+        found.append((terms, rest[0], taps[0]))
+    return found
+
+
+def pads_taps(reduce: UOp, factor: UOp, pad: UOp) -> bool:
+    """Return whether only some of a window's taps read what a PAD of a contraction's factor adds.
+
+    The kernel leaves such taps out: the loop over the taps of a window runs over those inside. That takes an output
+    loop around it that stays a loop, which the one over the last axis does not.
+    """
+    return pad.marg[-1] == (0, 0) and bool(_padded_ranges(reduce, factor, pad))
+
+
+def pads_windows(reduce: UOp, factor: UOp, pad: UOp) -> bool:
+    """Return whether the kernel of a contraction adds the zeros of a PAD where it copies slabs of its factor.
+
+    That is so for windows that move by one and have few taps, over which so many filters pass that copying takes no
+    time, if the rows of a window fit a slab (``codegen/opt/slabs.py``).
+    """
+    whole, mine = reduce.src[0].shape, factor.shape
+    if len(whole) != len(mine) or not all(isinstance(n, int) for n in whole) or pad.marg[-1] == (0, 0):
+        return False
+    filters = prod(tuple([n for n, m in zip(whole, mine, strict=True) if m == 1]))
+    places = prod(tuple([m for n, m in enumerate(mine) if n not in reduce.arg[1]]))
+    if (
+        filters < MIN_FILTERS
+        or places < MIN_PLACES
+        or prod(whole) < MIN_WORK
+        or _first_pad(factor) is not pad
+        or pad.base.op is Ops.CONST
+    ):
+        return False
+    found = _padded_ranges(reduce, factor, pad)
+    if not found or any(terms[rows] != 1 or taps.vmax >= MAX_TAPS for terms, rows, taps in found):
+        return False
+    _, columns, taps = found[-1]
+    others = prod(tuple([mine[n] for n in reduce.arg[1]])) // (taps.vmax + 1)
+    width = columns.vmax + taps.vmax + 1
+    return bool(others * width * pad.dtype.itemsize <= SLAB_BYTES)
+
+
+def _first_pad(factor: UOp) -> UOp:
+    while factor.op is not Ops.PAD:
+        factor = factor.src[0]
+    return factor
+
+
+def pads_in_kernel(reduce: UOp, factor: UOp, pad: UOp) -> bool:
+    """Return whether the kernel of a contraction needs no memory for what a PAD of a factor adds."""
+    return pads_taps(reduce, factor, pad) or pads_windows(reduce, factor, pad)
 
 
 class Bufferizer:
@@ -170,7 +222,7 @@ class Bufferizer:
         full = numel(reduce.src[0])
         for factor in contraction_operands(reduce.src[0]) or ():
             u = factor
-            while u.op in GroupOp.Movement and (u.op is not Ops.PAD or pads_taps(reduce, factor, u)):
+            while u.op in GroupOp.Movement and (u.op is not Ops.PAD or pads_in_kernel(reduce, factor, u)):
                 u = u.src[0]
             if is_stored(u) or u.op in (Ops.CONST, Ops.SPECIAL, Ops.COPY, Ops.CONTIGUOUS) or u.device is None:
                 continue

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Access, Kernel
-from tinygrad.codegen.opt.blocking import optimize_blocked
+from tinygrad.codegen.opt.blocking import optimize_blocked, run_blocks_in_parallel
 from tinygrad.codegen.opt.loops import (
     LOOPS,
     MAX_CHAIN,
@@ -26,6 +26,7 @@ from tinygrad.codegen.opt.loops import (
     vectorize_reduce,
 )
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.opt.slabs import copy_slabs
 from tinygrad.codegen.opt.strips import optimize_strips
 from tinygrad.codegen.opt.tile_blocks import optimize_tiled
 from tinygrad.record import record
@@ -116,13 +117,21 @@ def _copy_choices(kernel: Kernel, ranges: list[UOp], limit: int) -> Iterator[tup
                 yield ((a, f), (b, g))
 
 
-def search_tile(kernel: Kernel, sides: Sides, vector_bytes: int, registers: int, whole: bool = False) -> Tile | None:
+def search_tile(
+    kernel: Kernel,
+    sides: Sides,
+    vector_bytes: int,
+    registers: int,
+    whole: bool = False,
+    lanes_on: tuple[int, ...] = (0, 1),
+) -> Tile | None:
     """Return the register tile with the least estimated time, or None if neither factor can be vectorised well.
 
     ``whole``: the last copies cannot overlap those before them, and masks would cost more than a better tile saves.
+    ``lanes_on``: which factors may have lanes.
     """
     best: Tile | None = None
-    for j in (0, 1):
+    for j in lanes_on:
         wide, narrow = sides.loads[j], sides.loads[1 - j]
         for lane in sides.ranges[j]:
             lanes = kernel.lanes(lane, vector_bytes)
@@ -239,9 +248,13 @@ def _order_loops(schedule: Schedule, sides: Sides) -> None:
 def _copy_output(schedule: Schedule, r: UOp, factor: int) -> None:
     """Make ``factor`` iterations of an output loop copies, whatever its size."""
     at = position(schedule, r, LOOPS)
-    if at is None or factor < 2:
+    if at is None:
         return
     size = schedule.axes[at].size
+    # Of a loop that is cut into slabs, less is left than was when the tile was chosen.
+    factor = min(factor, size) if isinstance(size, int) else factor
+    if factor < 2:
+        return
     if size % factor and schedule.reads_outputs():
         schedule.apply(Opt(OptOps.PADTO, at, factor))
     elif size % factor:
@@ -314,7 +327,10 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         return _optimize_matvec(schedule, kernel, sides)
     if any(policy(schedule, kernel, sides) for policy in (optimize_tiled, optimize_strips, optimize_blocked)):
         return True
-    tile = search_tile(kernel, sides, renderer.vector_bytes, renderer.vector_registers, schedule.reads_outputs())
+    slab = copy_slabs(schedule, kernel, sides)
+    sides, lanes_on = (sides, (0, 1)) if slab is None else (slab.sides, (1 - slab.side,))
+    is_whole = schedule.reads_outputs()
+    tile = search_tile(kernel, sides, renderer.vector_bytes, renderer.vector_registers, is_whole, lanes_on)
     dot = dot_product_form(kernel, sides)
     contiguous = tile is not None and any(
         all(a.step(tile.lane) == 1 for a in loads) and tile.lane in ranges
@@ -329,6 +345,10 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
             _copy_output(schedule, r, f)
         vectorize_output(schedule, tile.lane, tile.lanes, tile.vectors, exact=True)
         unroll_contracted(schedule, sides, tile)
+    if slab is not None:
+        block_long_sums(schedule, kernel, _chain(schedule))
+        run_blocks_in_parallel(schedule, slab.first)
+        return True
     _order_loops(schedule, sides)
     block_long_sums(schedule, kernel, _chain(schedule))
     use_threads(schedule, kernel, TILE_SHARES, SHARE_PIECES * max(1, renderer.threads))

@@ -29,9 +29,12 @@ MAX_CHAIN = 128  # float additions in one chain before blocks are summed on thei
 
 
 def position(schedule: Schedule, r: UOp, kinds: frozenset[AxisType]) -> int | None:
-    """Return the place of the first axis that stands for the original range ``r`` and has one of the kinds."""
+    """Return the place of the first axis that stands for the original range ``r`` and has one of the kinds.
+
+    Loops around nests that fill scratch memory stay as they are, and do not count.
+    """
     for i, axis in enumerate(schedule.axes):
-        if axis.kind in kinds and r in schedule.origins[axis.range]:
+        if axis.kind in kinds and r in schedule.origins[axis.range] and not schedule.is_around_copies(axis):
             return i
     return None
 
@@ -234,7 +237,7 @@ def block_loops(schedule: Schedule, loops: list[Axis], longest: int) -> None:
             continue
         wanted = max(1, longest // inner)
         best = max((f for f in range(1, wanted + 1) if size % f == 0), default=1)
-        if best * 8 < wanted:
+        if best * 8 < wanted and schedule.may_pad(a):
             at_axis = schedule.axes.index(a)
             schedule.apply(Opt(OptOps.PADTO, at_axis, wanted))
             best = wanted

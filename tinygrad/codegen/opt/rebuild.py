@@ -45,20 +45,51 @@ class Cached:
 
 
 @record(frozen=True)
+class Window:
+    """Two ranges of an operand that are one in its copy: it is read at ``rows + step * taps``."""
+
+    rows: UOp
+    taps: UOp
+    step: int
+
+    @property
+    def size(self) -> int:
+        """How many places there are."""
+        return int(self.rows.src[0].arg + self.step * (self.taps.src[0].arg - 1))
+
+
+@record(frozen=True)
 class Staged:
     """A STAGE step: the ranges, as they were then, over which an operand is copied.
 
     Args:
         inside: Output loops in front of which the copy is made.
         outputs: Those that the operand depends on; the last one is the register tile.
-        reduces: Loops of the reduction.
+        reduces: Loops of the reduction; those over taps of a window have no place of their own.
         panel: Whether the tile is the innermost dimension of the copy; otherwise the reduction is.
+        windows: Output loops that move over the operand together with a loop of the reduction.
     """
 
     inside: tuple[UOp, ...]
     outputs: tuple[UOp, ...]
     reduces: tuple[UOp, ...]
     panel: bool
+    windows: tuple[Window, ...] = ()
+
+    def size(self, r: UOp) -> int:
+        """Return how many places the copy has along a range."""
+        return next((w.size for w in self.windows if w.rows is r), r.src[0].arg)
+
+    @property
+    def ranges(self) -> tuple[UOp, ...]:
+        """The ranges that have a place of their own in the copy."""
+        return (*self.outputs, *self.terms)
+
+    @property
+    def terms(self) -> tuple[UOp, ...]:
+        """Those of them that are loops of the reduction."""
+        taps = {w.taps for w in self.windows}
+        return tuple([r for r in self.reduces if r not in taps])
 
 
 @record(frozen=True)
@@ -350,39 +381,41 @@ class Rebuild:
     def _stage(self, env: Env, u: UOp, staged: Staged) -> UOp:
         """Make the nest that copies an operand to scratch memory; returns the read of the copy."""
         copy, steps = self.filled(env, u, staged)
-        return copy.index(place_of([(env.value(r), step) for r, step in steps.items()]))
+        taps = [(env.value(w.taps), w.step * steps[w.rows]) for w in staged.windows]
+        return copy.index(place_of([*((env.value(r), step) for r, step in steps.items()), *taps]))
 
     def filled(self, env: Env, u: UOp, staged: Staged) -> tuple[UOp, dict[UOp, int]]:
         """Make the nest that copies an operand to scratch memory; returns the copy and the step of each range in it."""
-        ranges = (*staged.outputs, *staged.reduces)
-        plain = {r: self.s.new_range(r.src[0].arg, AxisType.LOOP, frozenset()) for r in ranges}
-        copied = self._copied(u, plain, env.own)
+        ranges = staged.ranges
+        first = {w.taps: _const(0) for w in staged.windows}
+        plain = {r: self.s.new_range(staged.size(r), AxisType.LOOP, frozenset()) for r in ranges}
+        copied = self._copied(u, {**plain, **first}, env.own)
         walk = _steps(copied, plain)
         packed = 1 if self.s.dot is None or copied.op is Ops.INDEX else self.s.dot.core.packed
-        near = dict.fromkeys(staged.outputs[-1:], 1) | dict.fromkeys(reversed(staged.reduces), packed)
+        near = dict.fromkeys(staged.outputs[-1:], 1) | dict.fromkeys(reversed(staged.terms), packed)
         lane = next((r for r, step in near.items() if walk[r] == step), None)
         dtype = u.dtype if self.s.dot is None else dtypes.uint32
         lanes = 1
-        if lane is not None and (n := lane.src[0].arg) > 1:
+        if lane is not None and (n := staged.size(lane)) > 1:
             lanes = self.s.renderer.vector_bytes // dtype.itemsize
             while lanes > 2 and lanes // 2 >= n:
                 lanes //= 2
         steps, size = self.layout(staged, lane, lanes, LINE_BYTES // dtype.itemsize)
         inner = min(ranges, key=lambda r: steps[r])
         loops: list[UOp] = []
-        values: dict[UOp, UOp] = {}
+        values: dict[UOp, UOp] = first
         for r in sorted(ranges, key=lambda r: (r is lane, -abs(walk[r]))):
             if r is lane:
-                values[r], own = self._fill_loops(r, lanes, AxisType.VECTOR)
+                values[r], own = self._fill_loops(staged.size(r), lanes, AxisType.VECTOR)
             elif staged.panel and r is inner and lane is not None:
                 # What is contiguous here is not there: copies beside each other make whole vectors.
-                values[r], own = self._fill_loops(r, math.gcd(r.src[0].arg, lanes), AxisType.UPCAST)
+                values[r], own = self._fill_loops(staged.size(r), math.gcd(staged.size(r), lanes), AxisType.UPCAST)
             else:
                 values[r], own = plain[r], [plain[r]]
             loops += own
         gate = None
-        if lane is not None and lane.src[0].arg % lanes:
-            gate = lane, UOp(Ops.CMPLT, dtypes.bool, (values[lane], lane.src[0]))
+        if lane is not None and staged.size(lane) % lanes:
+            gate = lane, UOp(Ops.CMPLT, dtypes.bool, (values[lane], _const(staged.size(lane))))
         inside = self.in_order(staged.inside)
         outer = [env.value(a.range) for a in self.s.axes if not a.reduce and a.range not in inside]
         scratch = self.scratch(dtype, size)
@@ -419,21 +452,21 @@ class Rebuild:
         What lies beside each other for one value of the reduction (rows), and whole panels, start in different cache
         lines of different sets, whatever their sizes.
         """
-        tile, reduces = staged.outputs[-1], staged.reduces
+        tile, reduces = staged.outputs[-1], staged.terms
         order = [*staged.outputs[:-1], *((*reduces, tile) if staged.panel else (tile, *reduces))]
         steps: dict[UOp, int] = {}
         step = 1
         for r in reversed(order):
             steps[r] = step
-            n = r.src[0].arg
+            n = staged.size(r)
             step *= -(-n // lanes) * lanes if r is lane else n
-            if r is reduces[0]:
+            if r in reduces[:1]:
                 step = (-(-step // line) | 1) * line
         return steps, step
 
-    def _fill_loops(self, r: UOp, count: int, kind: AxisType) -> tuple[UOp, list[UOp]]:
+    def _fill_loops(self, size: int, count: int, kind: AxisType) -> tuple[UOp, list[UOp]]:
         """Cut ``count`` iterations off a range of a copy; return its value, and the loops that it takes."""
-        outer = -(-r.src[0].arg // count)
+        outer = -(-size // count)
         beside = math.gcd(outer, COPY_VECTORS) if kind is AxisType.VECTOR else 1
         parts = [(outer // beside, AxisType.LOOP, count * beside), (beside, AxisType.UPCAST, count), (count, kind, 1)]
         made = [(self.s.new_range(n, k, frozenset()), step) for n, k, step in parts if n > 1]

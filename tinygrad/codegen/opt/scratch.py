@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tinygrad.codegen.opt import KernelOptError, Opt
-from tinygrad.codegen.opt.rebuild import Cached, Dot, Staged, narrow_factors
+from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
+from tinygrad.codegen.opt.rebuild import Cached, Dot, Staged, Window, narrow_factors
 from tinygrad.codegen.opt.tiles import TileDot, find_tile
 from tinygrad.record import record, replace
 from tinygrad.uop import AxisType, Ops
@@ -74,9 +74,23 @@ class ScratchSteps:
             raise KernelOptError(f"{opt}: scratch memory is filled inside this axis, so it must stay a loop")
 
     def _keeps_iterations(self, opt: Opt, axis: Axis) -> None:
-        is_around_all = axis.range in self.around_copies and axis.range not in self.over_copies
-        if (self.cached or self.staged) and not is_around_all:
+        if not self.may_pad(axis, opt.op is OptOps.OVERLAP):
             raise KernelOptError(f"{opt}: scratch memory is filled over this axis, so it keeps its iterations")
+
+    def is_around_copies(self, axis: Axis) -> bool:
+        """Whether scratch memory is filled inside an axis, each time anew."""
+        return axis.range in self.around_copies and axis.range not in self.over_copies
+
+    def may_pad(self, axis: Axis, overlap: bool = False) -> bool:
+        """Whether an axis may get more iterations, or repeat some (``overlap``), with what is in scratch memory."""
+        if not self.cached and not self.staged:
+            return True
+        if self.is_around_copies(axis):
+            return True
+        if self.cached or self.dot:
+            return False
+        # What only reads copies may run twice, and beyond the end of a loop that they do not depend on.
+        return overlap or not any(self.depends(f, axis.range) for f in self.staged)
 
     def _cache(self, opt: Opt) -> None:
         position = self._axis(opt)
@@ -100,9 +114,21 @@ class ScratchSteps:
 
     def _stage(self, opt: Opt) -> None:
         factors = self.factors()
-        if not isinstance(opt.arg, tuple) or len(opt.arg) != 2 or opt.arg[0] not in range(len(factors)):
-            raise KernelOptError(f"{opt}: arg is (operand, is it a panel), the kernel has {len(factors)} operands")
-        self._copy_operand(opt, factors[opt.arg[0]], bool(opt.arg[1]))
+        if not isinstance(opt.arg, tuple) or len(opt.arg) not in (2, 3) or opt.arg[0] not in range(len(factors)):
+            raise KernelOptError(
+                f"{opt}: arg is (operand, is it a panel, its windows if there are any), the kernel has {len(factors)} "
+                "operands"
+            )
+        self._copy_operand(opt, factors[opt.arg[0]], bool(opt.arg[1]), self._windows(opt))
+
+    def _windows(self, opt: Opt) -> tuple[Window, ...]:
+        """Return the windows of a STAGE step: (output axis, reduce axis, step), as UNROLL counts the latter."""
+        loops, found = self.reduce_axes(), []
+        for rows, taps, step in opt.arg[2] if len(opt.arg) > 2 else ():
+            if not 0 <= rows < len(self.axes) or not 0 <= taps < len(loops) or step < 1:
+                raise KernelOptError(f"{opt}: a window is (output axis, reduce axis, step of at least 1)")
+            found.append(Window(self.axes[rows].range, self.axes[loops[taps]].range, step))
+        return tuple(found)
 
     def _tensor_core(self, opt: Opt) -> None:
         cores, factors = self.renderer.tensor_cores, self.factors()
@@ -141,8 +167,11 @@ class ScratchSteps:
             position += 1
         return position
 
-    def _copy_operand(self, opt: Opt, operand: UOp, panel: bool) -> None:
-        self.staged[operand] = self._copied(opt, operand, panel)
+    def _copy_operand(self, opt: Opt, operand: UOp, panel: bool, windows: tuple[Window, ...] = ()) -> None:
+        staged = self._copied(opt, operand, panel)
+        if not all(w.rows in staged.outputs and w.taps in staged.reduces for w in windows):
+            raise KernelOptError(f"{opt}: the operand is not copied over a range of a window")
+        self.staged[operand] = replace(staged, windows=windows)
         self.around_copies.update(a.range for a in self.axes[: self._axis(opt)] if not a.reduce)
         self.over_copies.update(a.range for a in self.axes[self._axis(opt) :])
 
