@@ -11,7 +11,6 @@ Why:  padding an image in a kernel of its own writes and reads all of it once mo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.late.affine import affine
@@ -19,6 +18,7 @@ from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Access, Kernel
 from tinygrad.codegen.opt.blocking import STACK_BYTES, UNEVEN, axis_of, move_to_the_end
 from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.record import record, replace
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -30,7 +30,7 @@ COPY_CYCLES = 3.0  # of copying one element: rows come from beyond the second ca
 MOST_SLABS = 64  # of one image: with more, rows that two slabs share are too large a part
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Sliding:
     """A dimension of an image: it is read at ``rows + step * taps``, original ranges of the output and of the sum."""
 
@@ -39,7 +39,7 @@ class Sliding:
     step: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Slab:
     """Slabs that a kernel copies.
 
