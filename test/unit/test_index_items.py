@@ -55,7 +55,7 @@ SEQUENCES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("items", SEQUENCES, ids=str)
+@pytest.mark.parametrize("items", SEQUENCES, ids=[f"{i}-{type(s).__name__}" for i, s in enumerate(SEQUENCES)])
 def test_sequences_and_arrays(items: Any) -> None:
     assert_as_numpy(items)
 
