@@ -442,3 +442,16 @@ def test_powers_at_zero_and_infinity(exponent: float) -> None:
         want = np.power(base, np.float32(exponent))
     for got in (Tensor(base) ** exponent, Tensor(base) ** Tensor(exponent)):
         np.testing.assert_allclose(got.numpy(), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float16", 6.5e4), ("bfloat16", 3e38), ("float32", 3e38)])
+@pytest.mark.parametrize("decimals", [1, 3, 5, 20, 38, 39, 100, 400, -1, -3, -38, -39, -400])
+def test_rounding_to_decimals_of_values_near_the_limits(dtype: str, largest: float, decimals: int) -> None:
+    x = Tensor([largest, -largest, 7000.0, 123.456, -0.0625, -0.0, INF, -INF, NAN]).cast(dtype).clone().realize()
+    values = x.float().tolist()
+    exact = [round(v, decimals) if math.isfinite(v) else v for v in values]
+    got, want = x.round(decimals), Tensor(exact).cast(dtype)
+    assert got.dtype is x.dtype
+    np.testing.assert_allclose(got.float().numpy(), want.float().numpy(), rtol=3e-7)
+    assert np.signbit(got.float().numpy()[:-1]).tolist() == np.signbit(want.float().numpy()[:-1]).tolist()
+    assert x.round(decimals).sum().gradient(x)[0].tolist() == [0.0] * len(values)

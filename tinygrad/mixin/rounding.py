@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype
 from tinygrad.mixin.operators import OperatorMixin
 from tinygrad.uop import Ops
 
@@ -117,14 +117,30 @@ class RoundingMixin(OperatorMixin):
             floats = self.cast(least_upper_dtype(self.dtype, dtypes.weakfloat))
             return floats.round(decimals) if decimals else floats
         if decimals:
-            # By the positive power, which is exact where the negative one is not.
-            power = 10.0 ** abs(decimals)
-            return (self * power).round() / power if decimals > 0 else (self / power).round() * power
+            wide = self if self.dtype in dtypes.weaks else self.cast(least_upper_dtype(self.dtype, dtypes.float32))
+            return wide._rounded_at(decimals).cast(self.dtype)
         toward_zero = self.trunc()
         part = (self - toward_zero).abs()
         odd = ((toward_zero * 0.5).trunc() * 2).ne(toward_zero)
         away = (part > 0.5) | (part.eq(0.5) & odd)
         return away.where(toward_zero + (self < 0).where(-1.0, 1.0).cast(self.dtype), toward_zero)
+
+    def _rounded_at(self, decimals: int) -> Self:
+        """Round floats of at least 32 bits to so many decimals, not 0; values that are coarser than these stay."""
+        exponent, mantissa = dtypes.finfo(strong_dtype(self.dtype))
+        most = int(2 ** (exponent - 1) * math.log10(2))  # 10**most has a place in the dtype
+        # By the positive power, which is exact where the negative one is not.
+        power = 10.0 ** min(abs(decimals), most)
+        if decimals < -most:
+            return (self / power / power).round()  # zeros with their signs, infinities, NaN
+        if decimals < 0:
+            return (self / power).round() * power
+        kept = self.detach()  # a step function has no slope
+        if decimals > most:
+            return kept
+        scaled = self * power
+        rounded: Self = (scaled.abs() < 2.0 ** (mantissa + 1)).where(scaled.round() / power, kept)
+        return rounded
 
     # ---- tests -----------------------------------------------------------------------------------------------------
 
