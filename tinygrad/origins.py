@@ -33,7 +33,7 @@ from tinygrad.uop.ops import UOp
 from tinygrad.uop.views import is_own_constant, own_constant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
     from tinygrad.tensor import Tensor
 
@@ -50,10 +50,9 @@ _MOST_LOST: Final = 64  # values whose lost graphs are remembered, for the warni
 _added = itertools.count(1)
 # BUFFER -> what its elements were computed from; the newest last.
 _origins: weakref.WeakKeyDictionary[UOp, Traced] = weakref.WeakKeyDictionary()
-# Storage to a part of which something was written, so that gradients go several ways.
-_partly_written: weakref.WeakSet[UOp] = weakref.WeakSet()
-# BUFFER -> the BUFFERs that its elements were computed from, where that graph is not kept any more; the newest last.
-_lost: weakref.WeakKeyDictionary[UOp, weakref.WeakSet[UOp]] = weakref.WeakKeyDictionary()
+# BUFFER -> what its elements were computed from, where that graph is not kept any more; the newest last. What was
+# overwritten since is in the second set: a gradient of what it holds now misses nothing, if it goes another way.
+_lost: weakref.WeakKeyDictionary[UOp, tuple[weakref.WeakSet[UOp], weakref.WeakSet[UOp]]] = weakref.WeakKeyDictionary()
 atexit.register(_origins.clear)  # nodes must not outlive the modules that their removal needs
 atexit.register(_lost.clear)
 
@@ -72,7 +71,7 @@ def known_origins() -> dict[UOp, Traced]:
 
 
 def remember_origins(
-    computed: Iterable[tuple[UOp, UOp]], becomes: Mapping[UOp, UOp], former: Mapping[UOp, Traced]
+    computed: Iterable[tuple[UOp, UOp]], becomes: Mapping[UOp, UOp], former: Mapping[UOp, Traced], is_read: bool
 ) -> None:
     """Note what values were computed from.
 
@@ -80,8 +79,9 @@ def remember_origins(
         computed: The nodes that were computed, and those that show their values.
         becomes: What nodes of the schedule have become.
         former: What was known before it ran.
+        is_read: Whether the values are wanted in Python.
     """
-    done = _Done(becomes, former)
+    done = _Done(becomes, former, is_read)
     for before, now in computed:
         _remember(before, now, becomes, done)
 
@@ -92,19 +92,20 @@ class _Done:
     Args:
         becomes: What nodes have become.
         former: What the content of storage was computed from before.
+        is_read: Whether the values are wanted in Python.
     """
 
-    def __init__(self, becomes: Mapping[UOp, UOp], former: Mapping[UOp, Traced]) -> None:
+    def __init__(self, becomes: Mapping[UOp, UOp], former: Mapping[UOp, Traced], is_read: bool) -> None:
         self.written = [u for u in becomes if u.op is Ops.AFTER]
         earlier = {u.src[0] for u in self.written}
         # Each storage after its last write, which is what it holds now.
         self.last = {u: becomes[u] for u in self.written if u not in earlier}
         self.storages = {u.without_after for u in self.written}
-        self.former = former
+        self.former, self.is_read = former, is_read
         self.noted: set[UOp] = set()  # AFTERs of which it was noted what they left
 
     def said(self, root: UOp) -> tuple[UOp | None, set[UOp]]:
-        """Return an expression by storage as it is now, or None if there is none; and the BUFFERs that it read."""
+        """Return an expression by storage as it is now, or None if there is none; and what it read before."""
         nodes = root.toposort(lambda u: u not in self.last, enter_calls=False)
         reads = {u for u in nodes if u.op is Ops.BUFFER}
         replaced = {u: now for u, now in self.last.items() if root.footprint & u.footprint_bit}
@@ -133,12 +134,12 @@ def _remember(before: UOp, now: UOp, becomes: Mapping[UOp, UOp], done: _Done) ->
         before = base
     value, reads = done.said(before)
     if value is None:
-        _note_lost(buffer, reads)
+        _note_lost(buffer, before.toposort(enter_calls=False).keys(), reads & done.storages)
         return
     if done.last:
         nodes = before.toposort(enter_calls=False)  # the kernels of a FUNCTION write storage of their own
-        # A parameter, say, that was updated in place and is looked at is a parameter.
-        updated = buffer if _is_update(storage_under(before)) else None
+        # A parameter, say, that was updated in place is a parameter.
+        updated = buffer if not done.is_read and _is_update(storage_under(before)) else None
         for write in nodes:
             if write in done.last and write not in done.noted and dtypes.is_float(write.dtype):
                 done.noted.add(write)
@@ -191,46 +192,49 @@ def _note_content(write: UOp, done: _Done) -> None:
         if data is not None or any(map(_is_variable, origin.nodes)):
             _keep_unless_data(storage, origin, data)
         return
-    left, reads = _left_in(write, done)
-    others = reads - {storage}
+    left = _left_in(write, done)
     if left is not None:
         if storage in done.former or any(map(_is_variable, left.nodes)):
             _keep(storage, left, is_part=True)
-    elif done.storages.isdisjoint(others) and any(map(_is_variable, others)):  # else it is an update, too
-        _note_lost(storage, others)
-        _partly_written.add(storage)
+        return
+    nodes = write.toposort(lambda u: u not in done.last or u is write, enter_calls=False)
+    read = {u for u in nodes if u.op is Ops.BUFFER and u is not storage}
+    below = write.toposort(enter_calls=False).keys() - {storage}
+    if done.storages.isdisjoint(read) and any(map(_is_variable, below)):  # else it is an update, too
+        _note_lost(storage, below, below if _is_update(write) else ())
 
 
-def _left_in(write: UOp, done: _Done) -> tuple[Traced | None, set[UOp]]:
-    """Return what storage holds after writes to parts of it, or None if that cannot be said; and the BUFFERs read.
+def _left_in(write: UOp, done: _Done) -> Traced | None:
+    """Return what storage holds after writes to parts of it; None if that cannot be said.
 
-    What it held before, where that is not known, is a constant: no gradient depends on it.
+    What it held before, where that is not known, is a constant: then no gradient may depend on it.
     """
     storage, states = write.without_after, [write]
     while states[-1].src[0].op is Ops.AFTER:
         states.append(states[-1].src[0])
-    effects = [effect for state in states for effect in state.src[1:]]
-    reads = {u for e in effects for u in e.toposort(lambda u: u not in done.last, False) if u.op is Ops.BUFFER}
     before = done.former.get(storage)
-    is_large = before is not None and len(before.nodes) > _LARGEST
-    if is_large or any(e.op is not Ops.STORE or e.arg not in {None, Ops.ADD} for e in effects):
-        return None, reads
-    if before is not None and not done.storages.isdisjoint(before.nodes):
-        return None, reads
-    unsaid: list[UOp] = []
+    if before is not None and (len(before.nodes) > _LARGEST or not done.storages.isdisjoint(before.nodes)):
+        return None
+    if any(e.op is not Ops.STORE or e.arg not in {None, Ops.ADD} for state in states for e in state.src[1:]):
+        return None
+    known = storage.const_like(0) if before is None else before.value.reshape(storage.shape)
+    is_exact = before is not None and not before.is_stored
+    is_said = True
 
     def stored(value: UOp) -> UOp:
-        selected = own_constant(state.src[0].const_like(0)) if selects(value, state.src[0]) else None
-        said = done.said(value if selected is None else value.substitute({state.src[0]: selected}, walk=True))[0]
-        if said is None:
-            unsaid.append(value)
-            return value
-        return said if selected is None else said.substitute({selected: known}, walk=True)
+        nonlocal is_said, is_exact
+        place, earlier = own_constant(state.src[0].const_like(0)), state.src[0]
+        is_free = selects(value, earlier)
+        if is_free or (is_exact and not _is_update(state)):
+            value = value.substitute({earlier: place}, walk=True)
+        said = done.said(value)[0]
+        is_said = is_said and said is not None
+        return value if said is None else said.substitute({place: known}, walk=True)
 
-    known = storage.const_like(0) if before is None else before.value.reshape(storage.shape)
     for state in reversed(states):
         known = contents_after(state, known, stored)
-    return (None if unsaid else Traced(known, is_stored=True)), reads
+        is_exact = is_exact or _contents(state) is not None
+    return Traced(known, is_stored=True) if is_said else None
 
 
 def _keep(buffer: UOp, origin: Traced, is_part: bool = False) -> None:
@@ -271,15 +275,24 @@ def _is_whole(u: UOp) -> bool:
     return u.op is Ops.BUFFER
 
 
-def _lose(buffer: UOp) -> None:
-    """Forget a graph, but for what it read."""
+def _lose(buffer: UOp, overwritten: Container[UOp] = ()) -> None:
+    """Forget a graph, but for what it was computed from; some BUFFERs of it may be overwritten."""
     origin = _origins.pop(buffer, None)
     if origin is not None:
-        _note_lost(buffer, origin.reads)
+        _note_lost(buffer, origin.nodes, overwritten)
 
 
-def _note_lost(buffer: UOp, reads: Collection[UOp]) -> None:
-    _lost[buffer] = weakref.WeakSet(reads)
+def _note_lost(buffer: UOp, nodes: Collection[UOp], overwritten: Container[UOp]) -> None:
+    """Note that the graph of a value is not kept: of its nodes, only what gradients may be asked for later."""
+    below, stack = set(nodes), [u for u in nodes if u in _origins]
+    while stack:
+        more = _origins[stack.pop()].nodes - below
+        below |= more
+        stack.extend(u for u in more if u in _origins)
+    shown = {u for t in unsettled_tensors() for u in (t.uop, storage_under(t.uop)) if u in below}
+    asked = shown | {u for u in below if _is_variable(u)}
+    gone = {u for u in asked if u in overwritten}
+    _lost[buffer] = weakref.WeakSet(asked - gone), weakref.WeakSet(gone)
     while len(_lost) > _MOST_LOST:
         _lost.pop(next(iter(_lost.keys())), None)
 
@@ -306,13 +319,11 @@ def forget_readers(is_overwritten: Callable[[UOp], bool], is_pending: bool = Fal
     if not _origins and not _lost:
         return  # walking through weak dictionaries takes its time, even if they are empty
     for buffer, origin in list(_origins.items()):
-        if is_overwritten(buffer):
-            if not is_pending:
-                _origins.pop(buffer, None)
-        elif any(map(is_overwritten, origin.reads)):
-            _lose(buffer)
-    for buffer in [] if is_pending else [b for b in list(_lost.keys()) if is_overwritten(b)]:
-        _lost.pop(buffer, None)
+        if not is_overwritten(buffer) and (gone := {u for u in origin.reads if is_overwritten(u)}):
+            _lose(buffer, gone)
+    for known in () if is_pending else (_origins, _lost):
+        for buffer in [b for b in list(known.keys()) if is_overwritten(b)]:
+            known.pop(buffer)
 
 
 def follow(becomes: Mapping[UOp, UOp]) -> None:
@@ -320,6 +331,8 @@ def follow(becomes: Mapping[UOp, UOp]) -> None:
     if not _origins and not _lost:
         return
     written = {u.without_after for u in becomes if u.op is Ops.AFTER}
+    for buffer in [b for b, o in _origins.items() if b not in written and not written.isdisjoint(o.reads)]:
+        _lose(buffer, written)
     for storage in written:
         _origins.pop(storage, None)
     for state in becomes:
@@ -331,9 +344,7 @@ def follow(becomes: Mapping[UOp, UOp]) -> None:
         mask |= node.footprint_bit
     stored: dict[UOp, UOp] = {}
     for buffer, origin in list(_origins.items()):
-        if written and not written.isdisjoint(origin.reads):
-            _lose(buffer)
-        elif origin.value.footprint & mask and not moved.keys().isdisjoint(origin.nodes):
+        if origin.value.footprint & mask and not moved.keys().isdisjoint(origin.nodes):
             here = {u: moved[u] for u in moved.keys() & origin.nodes if data_under(u) or _is_whole(moved[u])}
             _origins[buffer] = origin.with_moved(here)
             stored |= here
@@ -365,10 +376,12 @@ def with_origins(root: Tensor, *others: Tensor) -> list[UOp]:
 def _warn_of_lost(nodes: Sequence[UOp], others: Sequence[Tensor]) -> None:
     graph = nodes[0].toposort()
     for buffer in [b for b in list(_lost.keys()) if b in graph]:
-        reads = _lost.pop(buffer)  # one warning is enough
-        is_cut = buffer in _partly_written
+        current, gone = _lost.pop(buffer)  # one warning is enough
         starved = [
-            t for t, u in zip(others, nodes[1:], strict=True) if buffer_under(u) in reads and (is_cut or u not in graph)
+            t
+            for t, u in zip(others, nodes[1:], strict=True)
+            for base in (storage_under(u).without_after,)
+            if not current.isdisjoint((u, base)) or (u not in graph and not gone.isdisjoint((u, base)))
         ]
         if starved:
             what = f"a value of {buffer.numel()} elements was read before, and its graph is not kept any more, so "

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad.boundary import unbound
 from tinygrad.live import is_stored, is_view_node, storage_under
-from tinygrad.uop.views import own_value
+from tinygrad.uop import Ops
+from tinygrad.uop.views import own_copy, own_value
 
 if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
@@ -47,12 +48,14 @@ def _computing(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _apart(made: Tensor, args: Iterable[Any]) -> Tensor:
-    """Return a result that is neither an argument nor a view of one: of another family, and another node."""
+    """Return a result that is no view of an argument: of another family, and another node where that shows data."""
     uop, base = made.uop, storage_under(made.uop)
     is_argument = any(t.uop is uop for t in _tensors(args))
     is_view = is_view_node(uop) and (is_stored(base) or any(storage_under(t.uop) is base for t in _tensors(args)))
-    if uop.device is not None and (is_view or is_argument):
+    if uop.device is not None and (is_view or (is_argument and is_stored(uop))):
         return made._wrap_uop(own_value(uop))
+    if is_argument and uop.op is Ops.COPY:  # data on its way: it would be one variable with its copy
+        return made._wrap_uop(own_copy(uop))
     if is_argument:
         return made._variable(uop)
     return made._wrap_uop(uop) if made._family is not None else made

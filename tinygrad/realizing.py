@@ -70,7 +70,7 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
                 if pending:
                     becomes = _compute(pending, update_stats)[1]
         if known:
-            remember_origins([(before, t.uop) for t, before in known], becomes or {}, former)
+            remember_origins([(before, t.uop) for t, before in known], becomes or {}, former, is_read)
 
 
 def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> Becomes | None:
