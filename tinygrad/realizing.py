@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tinygrad.errors import error_text
 from tinygrad.families import has_relatives, relatives
 from tinygrad.forking import renew_in_child
-from tinygrad.helpers import Context, disable_gc
+from tinygrad.helpers import disable_gc
 from tinygrad.interrupted import Progress, check_nothing_is_lost, is_anything_lost
 from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
 from tinygrad.mixin.random_state import random_state
@@ -221,20 +221,16 @@ def _finish_writes_of_the_caller(tensors: list[Tensor]) -> None:
     writes = getattr(capturing[-1], "pending_writes", None)
     if writes:
         behind = UOp.sink(*[t.uop for t in tensors]).toposort()
-        compute_outside([tensors[0]._wrap_uop(u) for u in writes if u in behind])
+        _compute_outside([tensors[0]._wrap_uop(u) for u in writes if u in behind])
 
 
-def compute_outside(tensors: list[Tensor]) -> None:
-    """Compute tensors while the running capture, if there is one, looks away; without one, leave them as they are."""
-    from tinygrad.engine.capturing import capturing
+def _compute_outside(tensors: list[Tensor]) -> None:
+    """Compute tensors while the running capture looks away."""
+    from tinygrad.engine.capturing import looking_away
 
-    if tensors and capturing:
-        recorder = capturing.pop()
-        try:
-            with Context(ALLOW_DEVICE_USAGE=1):  # a function may be traced in the capture
-                tensors[0].realize(*tensors[1:])
-        finally:
-            capturing.append(recorder)
+    if tensors:
+        with looking_away():
+            tensors[0].realize(*tensors[1:])
 
 
 def _own_schedule(readers: list[Tensor]) -> list[UOp]:
@@ -244,6 +240,6 @@ def _own_schedule(readers: list[Tensor]) -> list[UOp]:
     if capturing:
         # A replay computes what belongs to the function; what the caller left pending is computed here and now.
         is_outside = getattr(capturing[-1], "is_outside", lambda _: False)
-        compute_outside([t for t in readers if is_outside(t)])
+        _compute_outside([t for t in readers if is_outside(t)])
         readers = [t for t in readers if not is_outside(t)]
     return list(dict.fromkeys(t.uop for t in readers))

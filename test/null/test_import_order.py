@@ -50,6 +50,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tinygrad.renderer.*", "tinygrad.runtime.support.*"): "a device should give its renderer the compiler",
     ("tinygrad.uop.spec", "tinygrad.codegen.opt"): "Opt belongs to the records of uop/",
     ("tinygrad.mixin.random_state", "tinygrad.tensor"): "the counters of random numbers belong beside Tensor",
+    ("tinygrad.mixin.random_state", "tinygrad.engine.capturing"): "the same",
     ("tinygrad.mixin.creation", "tinygrad.construct"): "values from Python belong to the frontend",
     ("tinygrad.mixin.setitem", "tinygrad.live"): "writes in place re-point Tensors, so they belong beside Tensor",
     ("tinygrad.mixin.setitem", "tinygrad.repointing"): "the same",

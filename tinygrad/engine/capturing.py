@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, overload
 
 
@@ -53,6 +54,16 @@ class _Capturing(threading.local):
 capturing = _Capturing()
 
 
+@contextmanager
+def looking_away() -> Iterator[None]:
+    """Hand schedules to the devices within, as if the running capture of this thread were none."""
+    recorder = capturing.pop()
+    try:
+        yield
+    finally:
+        capturing.append(recorder)
+
+
 def before_data_access(what: str) -> None:
     """Called before a tensor's values are read; raises what the running capture says about it.
 
@@ -68,4 +79,4 @@ def before_data_access(what: str) -> None:
             refuse(what)
 
 
-__all__ = ["before_data_access", "capturing"]
+__all__ = ["before_data_access", "capturing", "looking_away"]

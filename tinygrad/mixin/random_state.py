@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
 from tinygrad.forking import renew_in_child
+from tinygrad.helpers import Context
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -119,15 +120,13 @@ class _Generator:
 
     def state(self, device: str) -> _DeviceState:
         """Return the state of the running thread for a device."""
-        from tinygrad.realizing import compute_outside
-
         states = self.states()
         if device not in states:
             former = self._former.get(threading.get_ident(), {}).get(device)
             made = _DeviceState(device, self, self._next_number()) if former is None else self.renewed(former)
             states[device] = made
             if not self.is_of_capture:
-                compute_outside([t for t in _tensors_of([made]) if t._is_pending()])
+                _settle_before_draws(made)
         return states[device]
 
     def renewed(self, state: _DeviceState) -> _DeviceState:
@@ -175,6 +174,15 @@ def settle_before_capture() -> None:
     for state in _generator.all_states():
         state.first_draw = 0
     _settle(random_state())
+
+
+def _settle_before_draws(state: _DeviceState) -> None:
+    """Bring a state that starts during a capture to memory: each replay goes on with it."""
+    from tinygrad.engine.capturing import capturing, looking_away
+
+    if capturing:
+        with looking_away(), Context(ALLOW_DEVICE_USAGE=1):  # a function may be traced in the capture
+            _settle(_tensors_of([state]))
 
 
 def captured_states(storage: Container[UOp]) -> list[_DeviceState]:
