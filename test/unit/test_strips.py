@@ -26,7 +26,7 @@ def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
         "ONE_BLOCK": 16,
         "UNROLLED": range(2, 5),
         "MIN_ROWS": 1,
-        "TERMS": (1, 64),
+        "MAX_TERMS": 64,
     }.items():
         monkeypatch.setattr(strips, name, value)
 
@@ -138,3 +138,20 @@ def test_terms_are_split_evenly() -> None:
     assert strips.split_terms(1024) == (512, 4)
     assert strips.split_terms(1001) == (91, 7)
     assert strips.split_terms(1009) is None  # a prime: its chain of additions would be too long
+
+
+@pytest.mark.skipif(not Device[Device.DEFAULT].renderer.vector_bytes, reason="the policy of vectors")
+@pytest.mark.parametrize(
+    ("m", "n", "k", "layout", "copied"),
+    [
+        (384, 384, 384, "nn", 1),  # a sum of fewer terms than stay in registers otherwise
+        (2048, 256, 256, "nn", 1),
+        (512, 1024, 128, "nn", 1),
+        (256, 256, 256, "nn", 0),  # so small that all of it is near
+        (256, 256, 256, "nt", 1),  # its columns lie apart
+        (64, 512, 512, "nn", 0),
+    ],
+)
+def test_what_is_copied_of_small_products(m: int, n: int, k: int, layout: str, copied: int) -> None:
+    steps = automatic(simplify_kernel(matmul(m, n, k, layout)), Device[Device.DEFAULT].renderer).applied
+    assert [o.op for o in steps].count(OptOps.STAGE) == copied

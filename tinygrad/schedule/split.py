@@ -51,6 +51,14 @@ def takes_blocks(rows: int, columns: int, terms: int) -> bool:
     return rows * columns * terms >= BLOCK_WORK and terms >= MIN_TERMS and min(rows, columns) >= MIN_SIDE
 
 
+def stays_near(rows: int, columns: int, terms: int, itemsize: int, cache_bytes: int) -> bool:
+    """Return whether a matmul is so small that copying blocks costs more than reading its operands where they lie.
+
+    That is for an operand with columns that vectors can read as it is, and that stays in the memory near a core.
+    """
+    return 2 * rows * columns * terms < 3 * BLOCK_WORK and 2 * columns * terms * itemsize <= cache_bytes
+
+
 def lane_fill(size: int) -> float:
     """Return the share of vector lanes that a loop of this length uses."""
     return size / (-(-size // LANES) * LANES)

@@ -21,7 +21,7 @@ from tinygrad.codegen.opt.analysis import Access, Kernel
 from tinygrad.codegen.opt.rebuild import narrow_factors
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.record import record
-from tinygrad.schedule.split import takes_blocks
+from tinygrad.schedule.split import stays_near, takes_blocks
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
 
@@ -181,6 +181,16 @@ def find_product(schedule: Schedule, kernel: Kernel, sides: Sides) -> Product | 
         return None
     around = math.prod(a.size for a in others if isinstance(a.size, int))
     return Product((i, j, k), sizes, wide_side, around)
+
+
+def needs_no_copies(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
+    """Whether a contraction is read where its operands lie: it is small, and vectors can read columns as they are."""
+    product = find_product(schedule, kernel, sides)
+    if product is None or any(narrow_factors(schedule.factors(), c) for c in schedule.renderer.tensor_cores):
+        return False
+    if any(a.step(product.ranges[1]) != 1 or a.gate_ranges for a in sides.loads[product.wide_side]):
+        return False
+    return stays_near(*product.sizes, sides.reduce.dtype.itemsize, schedule.renderer.cache_bytes)
 
 
 def optimize_blocked(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Access, Kernel
-from tinygrad.codegen.opt.blocking import optimize_blocked, run_blocks_in_parallel
+from tinygrad.codegen.opt.blocking import needs_no_copies, optimize_blocked, run_blocks_in_parallel
 from tinygrad.codegen.opt.loops import (
     LOOPS,
     MAX_CHAIN,
@@ -47,6 +47,7 @@ PIECE = 4  # copies beside each other that are worth storing as pieces of rows
 TRANSPOSED, STAGED = 0.5, 2.5  # cycles to store one element of lanes that lie apart, as pieces of rows and alone
 UNEVEN_STEP = 0.5  # cycles lost per step, whatever its length: what arrives late, and the loop
 LONGEST_UNROLLED = 8  # iterations of a reduce loop that are copies of its body
+LARGE = optimize_tiled, optimize_strips, optimize_blocked  # policies of large products, the best first
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
 
 
@@ -325,7 +326,8 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         return False
     if not all(sides.ranges):
         return _optimize_matvec(schedule, kernel, sides)
-    if any(policy(schedule, kernel, sides) for policy in (optimize_tiled, optimize_strips, optimize_blocked)):
+    large = (optimize_tiled,) if needs_no_copies(schedule, kernel, sides) else LARGE
+    if any(policy(schedule, kernel, sides) for policy in large):
         return True
     slab = copy_slabs(schedule, kernel, sides)
     sides, lanes_on = (sides, (0, 1)) if slab is None else (slab.sides, (1 - slab.side,))

@@ -37,9 +37,9 @@ from tinygrad.uop import Ops
 if TYPE_CHECKING:
     from tinygrad.codegen.opt.contraction import Sides
 
-# Of fewer rows too little is left to do per copied element, which comes from short pieces of memory rows; shorter sums
-# would stay in registers in blocks as well; panels of more terms are too narrow for a good tile.
-MIN_ROWS, TERMS = 160, (512, 4096)
+# Of fewer rows too little is left to do per copied element, which comes from short pieces of memory rows; panels of
+# more terms are too narrow for a good tile.
+MIN_ROWS, MAX_TERMS = 160, 4096
 PANEL_SHARE = 2  # a panel takes this part of the memory near a core at most
 ROWS_BYTES = 8  # times this memory: rows of a block, which every strip reads from the third cache
 BLOCK_TERMS = 64, 512  # of a block of the reduction: long enough for a loop, short enough for a chain of additions
@@ -116,7 +116,7 @@ def optimize_strips(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
     product = find_product(schedule, kernel, sides)
     if product is None or not reads_rows(product, schedule, sides):
         return False
-    if product.sizes[0] < MIN_ROWS or not TERMS[0] <= product.sizes[2] <= TERMS[1]:
+    if product.sizes[0] < MIN_ROWS or product.sizes[2] > MAX_TERMS:
         return False
     (i, j, k), wide = product.ranges, sides.loads[product.wide_side]
     terms = split_terms(product.sizes[2])
