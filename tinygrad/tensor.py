@@ -30,7 +30,7 @@ from tinygrad.families import Family
 from tinygrad.in_place import add_in_place_forms
 from tinygrad.live import all_tensors, noticed, register, storage_under
 from tinygrad.mixin.hooks import same_shape
-from tinygrad.name_hints import add_hints
+from tinygrad.name_hints import add_hints, existing
 from tinygrad.own_values import add_own_values
 from tinygrad.placement import PlacementMethods
 from tinygrad.profiling import _METADATA
@@ -104,6 +104,9 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         if name == "uop":
             _set_family(self, None)
             noticed(self)
+
+    def __dir__(self) -> list[str]:
+        return existing(self, super().__dir__())
 
     def __getstate__(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         attributes, slots = cast("tuple[dict[str, Any] | None, dict[str, Any]]", super().__getstate__())

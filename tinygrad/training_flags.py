@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
 from tinygrad.in_place import InPlaceNames
+from tinygrad.name_hints import existing
 from tinygrad.repointing import new_storage
 from tinygrad.settings import TRAINING, Context
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class TensorType(type):
-    """Gives the class itself the properties ``training`` and ``_seed``."""
+    """Gives the class itself the properties ``training`` and ``_seed``, and a ``dir`` without mere hints."""
+
+    def __dir__(cls) -> list[str]:
+        return existing(cls, super().__dir__())
 
     @property
     def training(cls) -> bool:

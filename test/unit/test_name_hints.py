@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import re
+import rlcompleter
 import types
 import warnings
 from typing import Any
@@ -34,6 +36,33 @@ def test_names_without_counterpart_say_what_to_write(name: str, instead: str) ->
         assert not hasattr(owner, name)
         with pytest.raises(AttributeError, match=re.escape(instead)):
             getattr(owner, name)
+
+
+class Named(Tensor):
+    """A subclass that has an attribute of which Tensor has only a hint."""
+
+    stride = 3
+
+
+def test_dir_lists_what_exists_and_no_hints() -> None:
+    for owner in (Tensor, Tensor([[1.0]]), Named, Named([[1.0]])):
+        names = dir(owner)
+        assert names == sorted(names)
+        assert not [name for name in names if not hasattr(owner, name)]
+        assert {"sum", "shape", "numpy", "__add__", "index_add"} <= {*names}
+        assert ("stride" in names) is (owner is not Tensor and type(owner) is not Tensor)
+        assert dict(inspect.getmembers(owner)).keys() == {*names}
+    x = Tensor([1.0])
+    x.stride = 4  # type: ignore[attr-defined]  # what a user attaches
+    assert "stride" in dir(x)
+
+
+@pytest.mark.parametrize("text", ["Tensor.s", "Tensor.str", "x.un"])
+def test_completion_offers_what_exists(text: str) -> None:
+    completer = rlcompleter.Completer({"Tensor": Tensor, "x": Tensor([[1.0]])})
+    offered = [word.rstrip("()") for word in completer.attr_matches(text)]
+    assert not {*offered} & {"Tensor.stride", "x.unique", "Tensor.searchsorted"}
+    assert not [word for word in offered if not hasattr(Tensor, word.partition(".")[2])]
 
 
 # What programs ask for names: (namespace of torch, what is asked here).

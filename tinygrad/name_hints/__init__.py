@@ -1,7 +1,7 @@
 """What to write instead of names of PyTorch that have no counterpart here.
 
 In:   a class, or a module that was asked for a name.
-Out:  an AttributeError that says what does the job, or why there is nothing to do.
+Out:  an AttributeError that says what does the job, or why there is nothing to do; ``dir`` lists none of these names.
 Why:  "no attribute" leaves the reader to search. A descriptor that raises costs the other attributes nothing, which
       ``__getattr__`` would: with it, no attribute access of the class is specialised by the interpreter.
 """
@@ -23,6 +23,13 @@ class _Absent:
         raise AttributeError(
             f"{owner.__name__} has no attribute {self.name!r}: {self.instead}", name=self.name, obj=instance
         )
+
+
+def existing(owner: Any, names: Iterable[str]) -> list[str]:
+    """Return the names that are attributes of a class or an instance, without those that are only hints."""
+    from inspect import getattr_static
+
+    return [name for name in names if not isinstance(getattr_static(owner, name, None), _Absent)]
 
 
 def add_hints(cls: type) -> None:
