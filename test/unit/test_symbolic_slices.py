@@ -180,6 +180,58 @@ def test_fixed_bounds_are_checked_where_the_size_is_a_variable(program: Callable
         f(x[: V.bind(3)])
 
 
+IMAGE = np.arange(2 * ROWS * COLUMNS, dtype=np.float32).reshape(1, 2, ROWS, COLUMNS)
+FOUR = Tensor([[0], [1], [0], [1]])
+# What needs some of the rows, and how many of them.
+NEEDS: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "unfold": (lambda x: x[0, 0].unfold(0, 3, 1), 3),
+    "unfold, far apart": (lambda x: x[0, 0].unfold(0, 3, 4), 3),
+    "max_pool2d": (lambda x: x.max_pool2d(3, 1), 3),
+    "max_pool2d, disjoint": (lambda x: x.max_pool2d(2), 2),
+    "avg_pool2d, padded": (lambda x: x.avg_pool2d(5, padding=1), 3),
+    "conv2d": (lambda x: x.conv2d(Tensor.ones(3, 2, 3, 1)), 3),
+    "conv2d, padded": (lambda x: x.conv2d(Tensor.ones(3, 2, 5, 3), dilation=(1, 2), padding=1), 3),
+    "scatter": (lambda x: x[0, 0].scatter(1, FOUR, Tensor.ones(4, 1)), 4),
+    "scatter_reduce": (lambda x: x[0, 0].scatter_reduce(1, FOUR, Tensor.ones(4, 1), "sum"), 4),
+    "gather": (lambda x: x[0, 0].gather(1, FOUR), 4),
+    "gather of a source": (lambda x: Tensor.zeros(ROWS, 2).scatter(1, Tensor.zeros(3, 1, dtype="int"), x[0, 0]), 3),
+    "multinomial": (lambda x: x[0, 0, :, 1].multinomial(3, replacement=False).clip(0, 0), 3),
+    "list": (lambda x: x[0, 0][[0, 3, -1]], 4),
+    "list from the end": (lambda x: x[0, 0][[0, -3]], 3),
+    "write to a list": (lambda x: _with_a_write(x[0, 0]), 4),
+}
+
+
+def _with_a_write(x: Tensor) -> Tensor:
+    copy = x.clone()
+    copy[[0, 3]] = 5.0
+    return copy
+
+
+@pytest.mark.parametrize(("program", "needed"), NEEDS.values(), ids=NEEDS)
+def test_replays_refuse_sizes_that_building_refuses(program: Callable[[Any], Any], needed: int) -> None:
+    x = Tensor(IMAGE).realize()
+    f = TinyJit(lambda rows: program(rows).sum().realize())
+    for k in (6, 5, 7, needed, ROWS):
+        rows = x[:, :, : V.bind(k)]
+        np.testing.assert_allclose(f(rows).item(), program(x[:, :, :k]).sum().item(), rtol=1e-5)
+    for rows in (x[:, :, : needed - 1], x[:, :, : V.bind(needed - 1)]):
+        with pytest.raises((ShapeError, RuntimeError, AssertionError), match=r"^[a-z_0-9]+: "):
+            program(rows)
+    with pytest.raises(ShapeError, match=rf"TinyJit: .* 0 to (\d+) of (?!\1)\d+ for v={needed - 1}"):
+        f(x[:, :, : V.bind(needed - 1)])
+    np.testing.assert_allclose(f(x[:, :, : V.bind(8)]).item(), program(x[:, :, :8]).sum().item(), rtol=1e-5)
+
+
+def test_sizes_that_always_fit_are_not_checked() -> None:
+    many = Variable("many", 4, ROWS)
+    f = TinyJit(lambda rows: rows.max_pool2d(3, 1).realize())
+    for k in (5, 6, 4, 7):
+        f(Tensor(IMAGE)[:, :, : many.bind(k)].contiguous().realize())
+    assert f.captured is not None
+    assert not [found for found in f.captured.slices if found[1] == 3]
+
+
 @pytest.mark.parametrize(
     ("program", "kind", "text"),
     [

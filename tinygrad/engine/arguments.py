@@ -261,12 +261,12 @@ def same_value(given: Any, before: Any) -> bool:
 
 
 def check_slices(slices: Sequence[tuple[sint, sint, sint]], var_vals: Mapping[str, int]) -> None:
-    """Raise ShapeError if a slice (start, end, size) of a captured function is impossible for these values."""
+    """Raise ShapeError if a slice or a window (start, end, size) of a capture is impossible for these values."""
     for start, end, size in slices:
         first, last, most = (sym_infer(x, var_vals) for x in (start, end, size))
         if not 0 <= first <= last <= most:
             values = ", ".join(f"{name}={value}" for name, value in sorted(var_vals.items()))
-            fault = f"a slice of the captured function is {first} to {last} of {most} for {values}"
+            fault = f"a slice of the captured function, or its window, is {first} to {last} of {most} for {values}"
             raise ShapeError(error_text("TinyJit", fault, rule="0 <= start <= end <= size"))
 
 

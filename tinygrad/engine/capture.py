@@ -29,6 +29,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import CallInfo, ParamArg, UOp, buffers, sint
 from tinygrad.uop.sharding import storages_of
 from tinygrad.uop.storage import unique_slots
+from tinygrad.uop.views import unproved_slice
 
 
 class Recorder:
@@ -54,6 +55,10 @@ class Recorder:
     def note_slices(self, slices: Iterable[tuple[sint, sint, sint]]) -> None:
         """Remember slices (start, end, size) that may be out of bounds for other values of their Variables."""
         self.slices |= dict.fromkeys(slices)
+
+    def note_fit(self, needed: sint, size: sint) -> None:
+        """Remember that the function was built for a size that is at least ``needed``."""
+        self.note_slices(unproved_slice(0, needed, size))
 
     def add_linear(self, linear: UOp, var_vals: Mapping[str, int]) -> None:
         """Note a schedule."""

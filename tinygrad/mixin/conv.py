@@ -17,6 +17,7 @@ from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, strong_d
 from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.helpers import flat_to_grouped, make_tuple, resolve_pool_pads
 from tinygrad.mixin.composite import CompositeShapeError, composite, contract, contraction_dtypes, sizes_differ
+from tinygrad.mixin.hooks import exceeds
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.record import record, replace
 
@@ -418,11 +419,11 @@ def _check_conv(op: str, x: Any, weight: Any, groups: int, channels: Any, expect
 
 def _check_kernel_fits(x: Any, weight: Any, spec: ConvSpec) -> None:
     for size, k, d, (before, after) in zip(x.shape[2:], weight.shape[2:], spec.dilation, spec.padding, strict=True):
-        if isinstance(size, int) and size + before + after < d * (k - 1) + 1:
+        if exceeds(d * (k - 1) + 1, size + before + after):
             raise CompositeShapeError(
                 error_text(
                     "conv2d",
-                    f"kernel spans {d * (k - 1) + 1}, the padded input {size + before + after}",
+                    f"kernel spans {d * (k - 1) + 1}, the padded input {shown(size + before + after)}",
                     {"input": x, "weight": weight},
                     rule="dilation*(kernel - 1) + 1 <= size + pads",
                     hint="pad the input, or take a smaller kernel or dilation",

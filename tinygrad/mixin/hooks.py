@@ -8,6 +8,7 @@ Why:  whoever implements the hooks gets all methods; type checkers see where a m
 from __future__ import annotations
 
 import operator
+import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinygrad.errors import ArgumentError, DeviceError, ShapeError, error_text, shown
@@ -131,10 +132,27 @@ def known_size(size: Any) -> int | None:
     return size if isinstance(size, int) else size.bound_value()
 
 
-def is_larger(a: Any, b: Any) -> bool:
-    """Whether a size is larger than another one, with the values that their Variables have now."""
-    a, b = known_size(a), known_size(b)
-    return a is not None and b is not None and a > b
+def most_of(size: Any) -> int:
+    """Return a size as a number: with the values that its Variables have now, or the largest that they may have."""
+    known = known_size(size)
+    return int(size.vmax) if known is None else known
+
+
+def exceeds(needed: Any, size: Any) -> bool:
+    """Whether more is needed than a size has: with the values that Variables have now, or with any that they may have.
+
+    A JIT capture that runs is told what was found to fit, because no Python looks at the sizes of its replays.
+    """
+    if isinstance(needed, int) and isinstance(size, int):
+        return needed > size
+    first = known_size(needed)
+    if (int(needed.vmin) if first is None else first) > most_of(size):
+        return True
+    capturing = getattr(sys.modules.get("tinygrad.engine.capturing"), "capturing", None)
+    note = getattr(capturing[-1], "note_fit", None) if capturing else None
+    if note is not None:
+        note(needed, size)
+    return False
 
 
 def same_shape(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:

@@ -27,7 +27,7 @@ from tinygrad.mixin.gather import (
     stores_are_dear,
     zeros,
 )
-from tinygrad.mixin.hooks import is_larger, ssimplify
+from tinygrad.mixin.hooks import exceeds, most_of, ssimplify
 from tinygrad.mixin.index_literals import IndexLiteral, is_array, is_several_items, read_literal
 from tinygrad.mixin.mask import MaskMixin
 from tinygrad.mixin.padding import pad_constant
@@ -109,8 +109,10 @@ class IndexMixin(MaskMixin):
         for dim, array in found.arrays:
             size = found.shape[dim]
             most = size if isinstance(size, int) else int(size.vmax)
-            wrong = [v for v in literals.get(id(array), ()) if not -most <= v < most]
-            if wrong:
+            needed = [v + 1 if v >= 0 else -v for v in literals.get(id(array), ())]
+            if exceeds(max(needed, default=0), size):
+                most = most_of(size)
+                wrong = [v for v in literals[id(array)] if not -most <= v < most]
                 raise ShapeError(
                     error_text(
                         "getitem",
@@ -303,7 +305,7 @@ class IndexMixin(MaskMixin):
             )
         self._check_same_device(name, index)
         axis = self._resolve_dim(dim, op=name)
-        if any(is_larger(n, m) for i, (n, m) in enumerate(zip(index.shape, self.shape, strict=True)) if i != axis):
+        if any(exceeds(n, m) for i, (n, m) in enumerate(zip(index.shape, self.shape, strict=True)) if i != axis):
             raise CompositeShapeError(
                 error_text(
                     name,
@@ -405,7 +407,7 @@ class IndexMixin(MaskMixin):
                     hint=f"src.cast({self.dtype})",
                 )
             )
-        if src.ndim != index.ndim or any(map(is_larger, index.shape, src.shape)):
+        if src.ndim != index.ndim or any(map(exceeds, index.shape, src.shape)):
             raise CompositeShapeError(
                 error_text(
                     name,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import ceildiv
-from tinygrad.mixin.hooks import hint_to_pad, known_size, shape_args, smax, smin
+from tinygrad.mixin.hooks import exceeds, hint_to_pad, shape_args, smax, smin
 from tinygrad.mixin.padding import pad_constant
 from tinygrad.mixin.views import ViewMixin
 
@@ -260,8 +260,7 @@ class MovementMixin(ViewMixin):
         """
         dim = self._resolve_dim(dim, op="unfold")
         total = self.shape[dim] if self.ndim else 1
-        most = known_size(total)
-        if size < 0 or step <= 0 or (most is not None and size > most):
+        if size < 0 or step <= 0 or exceeds(size, total):
             raise RuntimeError(error_text("unfold", f"size {size}, step {step} for dim {dim} of size {shown(total)}",
                                           {"tensor": self}, f"0 <= size <= {shown(total)} and step > 0"))  # fmt: skip
         x = self if self.ndim else self.reshape(1)

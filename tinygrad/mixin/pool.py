@@ -15,7 +15,7 @@ from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import ceildiv, make_tuple, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.conv import Pair, pads_of, per_dim
-from tinygrad.mixin.hooks import check_same_device, known_size, smax, smin, ssimplify
+from tinygrad.mixin.hooks import check_same_device, exceeds, smax, smin, ssimplify
 from tinygrad.mixin.resize import ResizeMixin
 from tinygrad.mixin.window_gradient import overlapping_windows
 
@@ -65,13 +65,13 @@ class PoolMixin(ResizeMixin):
         pads = pads_of(padding, dims)
         spatial = self.shape[self.ndim - dims :]
         for n, k, s, d, (before, after) in zip(spatial, kernel, steps, apart, pads, strict=True):
-            room, reach = known_size(n + before + after), d * (k - 1) + 1
+            room, reach = ssimplify(n + before + after), d * (k - 1) + 1
             # With ceil_mode a window may be longer than the input, by less than a step.
-            if room is not None and room < reach - (s - 1 if ceil_mode else 0):
+            if exceeds(reach - (s - 1 if ceil_mode else 0), room):
                 raise CompositeShapeError(
                     error_text(
                         name,
-                        f"kernel spans {d * (k - 1) + 1}, the padded input {room}",
+                        f"kernel spans {d * (k - 1) + 1}, the padded input {shown(room)}",
                         {"input": self},
                         rule="dilation*(kernel - 1) + 1 <= size + pads",
                     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype, truncate
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import argfix, ceildiv, prod
-from tinygrad.mixin.hooks import known_size, largest_shape, size_arg
+from tinygrad.mixin.hooks import exceeds, largest_shape, size_arg
 from tinygrad.mixin.op import OpMixin
 from tinygrad.mixin.random_state import current_seed, set_seed, state_of
 
@@ -478,9 +478,8 @@ class RandMixin(OpMixin):
             >>> Tensor([1.0, 0.0, 3.0]).multinomial(6, replacement=True).tolist()
             [2, 0, 0, 0, 2, 2]
         """
-        most = known_size(self.shape[-1]) if self.ndim in {1, 2} else None
-        is_possible = replacement or most is None or num_samples <= most
-        if self.ndim not in {1, 2} or num_samples <= 0 or not is_possible:
+        fits = self.ndim in {1, 2} and num_samples > 0 and (replacement or not exceeds(num_samples, self.shape[-1]))
+        if not fits:
             raise AssertionError(
                 error_text(
                     "multinomial",

@@ -18,7 +18,7 @@ from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.mixin.composite import composite, materialized
 from tinygrad.mixin.gather import gather_along, positions_along, store_at, zeros
-from tinygrad.mixin.hooks import known_size
+from tinygrad.mixin.hooks import exceeds
 from tinygrad.mixin.index import IndexMixin
 from tinygrad.mixin.nests import has_fast_scratch
 from tinygrad.mixin.scan_kernel import JOIN, LargestKernel, ScanKernel, neutral
@@ -389,8 +389,7 @@ class ScanMixin(IndexMixin):
         if not sorted_:
             raise NotImplementedError("topk: sorted_=False; results are always sorted, leave the argument out")
         axis = self._resolve_dim(dim, op="topk")
-        most = known_size(self.shape[axis]) if self.ndim else None
-        if k < 0 or (most is not None and k > most):
+        if k < 0 or (self.ndim and exceeds(k, self.shape[axis])):
             raise ShapeError(
                 error_text(
                     "topk",

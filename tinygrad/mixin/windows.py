@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tinygrad.errors import error_text
 from tinygrad.helpers import ceildiv
-from tinygrad.mixin.hooks import known_size, smax, ssimplify
+from tinygrad.mixin.hooks import exceeds, smax, ssimplify
 from tinygrad.mixin.padding import pad_constant
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def pool_windows(
                                         {"input": x}, f"{count} numbers each"))  # fmt: skip
     batch, spatial = x.shape[: x.ndim - count], x.shape[x.ndim - count :]
     spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
-    if not all((known := known_size(n)) is None or span <= known for span, n in zip(spans, spatial, strict=True)):
+    if any(map(exceeds, spans, spatial)):
         raise AssertionError(error_text("pool", f"kernel {kernel}, dilation {dilations}: larger than the input",
                                         {"input": x}))  # fmt: skip
     # Not ceildiv: a symbolic size is better divided by a positive number.

@@ -197,8 +197,12 @@ def unproved_slices(sink: UOp) -> Iterator[tuple[sint, sint, sint]]:
         if u.op is not Ops.SHRINK:
             continue
         for (start, end), size in zip(u.marg, u.src[0].shape, strict=True):
-            if all(isinstance(x, int) for x in (start, end, size)):
-                continue
-            a, b, n = (x if isinstance(x, int) else x.unbind_all()[0] for x in (start, end, size))
-            if bounds(a)[0] < 0 or bounds(sint_simplify(n - b))[0] < 0 or bounds(sint_simplify(b - a))[0] < 0:
-                yield a, b, n
+            if not all(isinstance(x, int) for x in (start, end, size)):
+                yield from unproved_slice(start, end, size)
+
+
+def unproved_slice(start: sint, end: sint, size: sint) -> Iterator[tuple[sint, sint, sint]]:
+    """Yield a slice, over free Variables, if some values of them put it out of bounds."""
+    a, b, n = (x if isinstance(x, int) else x.unbind_all()[0] for x in (start, end, size))
+    if bounds(a)[0] < 0 or bounds(sint_simplify(n - b))[0] < 0 or bounds(sint_simplify(b - a))[0] < 0:
+        yield a, b, n
