@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,50 @@ def test_adaptive_maxima_and_where_they_are(shape: tuple[int, ...], sizes: tuple
 def test_adaptive_maxima_of_no_parts() -> None:
     values, places = Tensor.ones(2, 3, 4).adaptive_max_pool1d(0, return_indices=True)
     assert values.shape == places.shape == (2, 3, 0)
+
+
+# Windows whose elements are all in the padding: the index that PyTorch gives is no index of theirs.
+OUTSIDE = [
+    ((1, 1, 1, 1), 2, 1, 2, 1), ((1, 1, 1, 4), (2, 1), 3, (2, 1), (1, 0)), ((1, 1, 2, 5), (2, 3), 1, (3, 1), 1),
+    ((2, 5, 1), (2, 2), 1, 2, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "kernel", "stride", "dilation", "padding"), OUTSIDE, ids=str)
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_a_window_of_padding_has_no_index(
+    shape: tuple[int, ...], kernel: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool
+) -> None:
+    x, options = np.ones(shape, np.float32), (kernel, stride, padding, dilation, ceil_mode)
+    values = F.max_pool2d(torch.tensor(x), *options)
+    assert (values == -np.inf).any()
+    mine = Tensor(x).max_pool2d(kernel, stride, dilation, padding, ceil_mode)
+    np.testing.assert_array_equal(mine.numpy(), values.numpy())
+    with pytest.raises(
+        ShapeError, match=r"max_pool2d: a window over a dim of size \d has elements of the padding only"
+    ):
+        Tensor(x).max_pool2d(kernel, stride, dilation, padding, ceil_mode, return_indices=True)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+def test_indices_of_maxima_are_those_of_torch_or_refused(size: int) -> None:
+    """Over windows with dilation and padding: refused exactly where PyTorch gives an index outside of the input."""
+    x = np.random.default_rng(size).standard_normal((1, size)).astype(np.float32)
+    compared = 0
+    for kernel, stride, dilation, padding in itertools.product((1, 2, 3, 4), (1, 2, 3), (1, 2, 3, 4), (0, 1, 2)):
+        try:
+            wanted = F.max_pool1d(torch.tensor(x), kernel, stride, padding, dilation, return_indices=True)
+        except RuntimeError:
+            continue
+        if (wanted[1] >= size).any():
+            with pytest.raises(ShapeError, match="elements of the padding only"):
+                Tensor(x).max_pool2d((kernel,), stride, dilation, padding, return_indices=True)
+            continue
+        ours = Tensor(x).max_pool2d((kernel,), stride, dilation, padding, return_indices=True)
+        for mine, other in zip(ours, wanted, strict=True):
+            np.testing.assert_array_equal(mine.numpy(), other.numpy())
+        compared += 1
+    assert compared > 2
 
 
 LAYERS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [

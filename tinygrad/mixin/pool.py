@@ -15,7 +15,7 @@ from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import ceildiv, make_tuple, prod
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.conv import Pair, pads_of, per_dim
-from tinygrad.mixin.hooks import check_same_device, exceeds, smax, smin, ssimplify
+from tinygrad.mixin.hooks import check_same_device, exceeds, most_of, smax, smin, ssimplify
 from tinygrad.mixin.resize import ResizeMixin
 from tinygrad.mixin.window_gradient import overlapping_windows
 
@@ -89,6 +89,26 @@ class PoolMixin(ResizeMixin):
         lead = ((0, 0),) * (self.ndim - len(kernel))
         padded = self.pad((*lead, *pads), value=fill)
         return self._wrap_uop(overlapping_windows(padded._uop, kernel, stride, dilation))
+
+    def _check_windows_reach_in(
+        self, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], pads: tuple[Pair, ...]
+    ) -> None:
+        """Refuse windows that have no element of the input, because their maximum has no index.
+
+        Raises:
+            ShapeError: There is one: it begins in the padding and steps over the whole input.
+        """
+        spatial = self.shape[self.ndim - len(kernel) :]
+        for n, k, s, d, (before, after) in zip(spatial, kernel, stride, dilation, pads, strict=True):
+            last = most_of(n) + after - (d * (k - 1) + 1)
+            for start in range(-before, min(0, last + 1), s):
+                if exceeds(start % d + 1, n):
+                    fault = (
+                        f"a window over a dim of size {shown(n)} has elements of the padding only, {before} before it"
+                    )
+                    raise CompositeShapeError(error_text("max_pool2d", fault, {"input": self},
+                                                         "with return_indices, a window has an element of the input",
+                                                         "less padding or dilation"))  # fmt: skip
 
     def avg_pool2d(
         self,
@@ -164,8 +184,8 @@ class PoolMixin(ResizeMixin):
             return_indices: Whether to return (values, indices) with int32 indices into the flattened spatial dims.
 
         Raises:
-            ShapeError: The kernel is larger than the padded input, the padding more than half of the kernel, or lengths
-                do not fit.
+            ShapeError: The kernel is larger than the padded input, the padding more than half of the kernel, lengths do
+                not fit; with ``return_indices``, a window has elements of the padding only.
 
         Example:
             >>> Tensor.arange(4).reshape(1, 1, 2, 2).max_pool2d().tolist()
@@ -182,6 +202,7 @@ class PoolMixin(ResizeMixin):
         values = windows.max(axis=axes)
         if not return_indices:
             return values
+        self._check_windows_reach_in(kernel, steps, apart, grown)
         spatial = self.shape[self.ndim - len(kernel) :]
         largest = prod(spatial)
         position = type(self).arange(largest, dtype=dtypes.int32).reshape(spatial)
