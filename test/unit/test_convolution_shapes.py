@@ -159,3 +159,45 @@ def test_padding_modes_that_there_are_not() -> None:
         nn.ConvTranspose2d(1, 1, 3, padding_mode="reflect")
     with pytest.raises(ShapeError, match=r"padding \(3, 3\) of dim 2 is too large for mode reflect"):
         nn.Conv2d(1, 1, 3, padding=3, padding_mode="reflect")(Tensor.ones(1, 1, 3, 9))
+
+
+def came_round(x: np.ndarray, dim: int, before: int, after: int) -> np.ndarray:
+    """Return what is left of a dim after cropping, going on round and round on both sides."""
+    left = np.arange(x.shape[dim])[max(-before, 0) : x.shape[dim] - max(-after, 0)]
+    places = left[np.arange(-max(before, 0), len(left) + max(after, 0)) % len(left)]
+    return np.take(x, places, dim)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_circular_padding_wraps_what_cropping_leaves(size: int) -> None:
+    x = np.arange(2 * size, dtype=np.float32).reshape(2, size)
+    compared = 0
+    for before, after in itertools.product(range(-size - 1, size + 1), repeat=2):
+        if before >= 0 and after >= 0:
+            np.testing.assert_array_equal(
+                Tensor(x).pad((before, after), mode="circular").numpy(),
+                F.pad(torch.tensor(x), (before, after), mode="circular").numpy(),
+            )
+        elif size + min(before, 0) + min(after, 0) > 0:
+            got = Tensor(x).pad((before, after), mode="circular").numpy()
+            np.testing.assert_array_equal(got, came_round(x, 1, before, after))
+            compared += before > 0 or after > 0
+        elif size + before + after:  # PyTorch gives memory that nothing was written to
+            with pytest.raises(ShapeError, match=r"pad: .* cropped of dim 1, which has"):
+                Tensor(x).pad((before, after), mode="circular")
+    assert compared or size == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "padding"),
+    [
+        ((1, 2, 2, 1), (-1, 0, -1, 2)), ((1, 2, 2, 1), (-1, 0, -2, 2)), ((1, 2, 2, 3), (-3, 0, 1, 2)),
+        ((1, 2, 1), (-2, 1)), ((1, 2, 5, 4), (-1, 2, 1, -2)), ((2, 3, 4), (-2, 0)),
+    ],
+)  # fmt: skip
+def test_circular_padding_that_crops_is_that_of_torch(shape: tuple[int, ...], padding: tuple[int, ...]) -> None:
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    wanted = F.pad(torch.tensor(x), padding, mode="circular")
+    got = Tensor(x).pad(padding, mode="circular")
+    assert got.shape == tuple(wanted.shape)
+    np.testing.assert_array_equal(got.numpy(), wanted.numpy())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tinygrad.dtype import dtypes
 from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import error_text, shown
-from tinygrad.helpers import flat_to_grouped
+from tinygrad.helpers import ceildiv, flat_to_grouped
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -80,22 +80,22 @@ def _pad_by_copying(x: X, pads: tuple[tuple[Any, Any], ...], mode: str) -> X:
                        {"tensor": x}, hint="cat the slices that it would copy, such as x[:1].cat(x)")
         )  # fmt: skip
     result = x
-    for dim, (before, after) in enumerate(pads):
-        if before or after:
-            result = _pad_dim(result, dim, before, after, mode)
+    padded = [dim for dim, pair in enumerate(pads) if any(pair)]
+    # Dims that end empty come first: of the others, nothing is read then.
+    for dim in sorted(padded, key=lambda dim: bool(x.shape[dim] + sum(pads[dim]))):
+        result = _pad_dim(result, dim, *pads[dim], mode)
     return result
 
 
 def _pad_dim(x: X, dim: int, before: int, after: int, mode: str) -> X:
     crop_before, crop_after, before, after = max(-before, 0), max(-after, 0), max(before, 0), max(after, 0)
-    if mode == "circular":  # what is cropped does not come round again
-        x = x._slice_dim(dim, crop_before, x.shape[dim] - crop_after)
-        crop_before = crop_after = 0
     size = x.shape[dim]
     limit = {"reflect": size - 1, "circular": size, "replicate": max(before, after) if size else 0}[mode]
     if before > limit or after > limit:
         raise x._movement_error("pad", f"padding ({before}, {after}) of dim {dim} is too large for mode {mode}",
                                    f"at most {limit}")  # fmt: skip
+    if mode == "circular" and (crop_before or crop_after):
+        return _pad_cropped(x, dim, (crop_before, before), (crop_after, after))
 
     if mode == "circular":
         left, right = x._slice_dim(dim, size - before, size), x._slice_dim(dim, 0, after)
@@ -109,3 +109,31 @@ def _pad_dim(x: X, dim: int, before: int, after: int, mode: str) -> X:
     parts = [p for p in (left, x, right) if p.shape[dim] != 0]
     joined = parts[0].cat(*parts[1:], dim=dim) if len(parts) > 1 else x
     return joined._slice_dim(dim, crop_before, joined.shape[dim] - crop_after)
+
+
+def _pad_cropped(x: X, dim: int, front: tuple[int, int], back: tuple[int, int]) -> X:
+    """Crop, then wrap around what is left, as often as it takes: what is cropped does not come round again.
+
+    Args:
+        x: The tensor.
+        dim: The dim.
+        front: How many elements are cropped before it, and how many added.
+        back: The same behind it.
+
+    Raises:
+        ShapeError: More is cropped than there is, or nothing is left that could come round.
+    """
+    size = x.shape[dim]
+    left = size - front[0] - back[0]
+    total = left + front[1] + back[1]
+    shape = [*x.shape[:dim], total, *x.shape[dim + 1 :]]
+    if total >= 0 and 0 in shape:
+        return x.flatten()._slice_dim(0, 0, 0).reshape(shape)
+    if left <= 0:
+        fault = f"({front[0]}, {back[0]}) elements are cropped of dim {dim}, which has {size}"
+        raise x._movement_error("pad", fault, "something is left to come round in mode circular")
+    start = -front[1] % left
+    rounds, outer, inner = ceildiv(start + total, left), x.shape[:dim], x.shape[dim + 1 :]
+    once = x._slice_dim(dim, front[0], front[0] + left).reshape((*outer, 1, left, *inner))
+    several = once.expand((*outer, rounds, left, *inner)).reshape((*outer, rounds * left, *inner))
+    return several._slice_dim(dim, start, start + total)
