@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinygrad.errors import ShapeError, error_text, shown
-from tinygrad.mixin.hooks import distance, known_size, ssimplify
+from tinygrad.mixin.hooks import distance, exceeds, known_size, ssimplify
 from tinygrad.mixin.index_literals import holds_bools, is_array, is_nested_mask, read_literal
 from tinygrad.record import field, record
 
@@ -249,14 +249,18 @@ def _slice_range(x: Any, dim: int, item: slice) -> Range:
 def _symbolic_range(x: Any, dim: int, item: slice) -> Range:
     """Return the range of a slice whose bounds or dim are symbolic: ceil(length / step) positions.
 
-    Its bounds are not clamped, unlike those of a plain size: which one is smaller may differ from call to call.
+    Symbolic bounds are not clamped: one beyond the dim, such as a cache that is full, is an error.
     """
     size = x.shape[dim]
     step = _symbolic_step(x, item)
     first, end = (0, size) if step > 0 else (size - 1, -1)
-    start = first if item.start is None else _slice_bound(x, item.start, size)
-    stop = end if item.stop is None else _slice_bound(x, item.stop, size)
-    length = distance(start, stop) if step > 0 else distance(stop, start)
+    start = first if item.start is None else _slice_bound(x, item.start, size, step)
+    stop = end if item.stop is None else _slice_bound(x, item.stop, size, step)
+    below, above = (start, stop) if step > 0 else (stop, start)
+    length = distance(below, above)
+    if not (is_symbolic(item.start) or is_symbolic(item.stop)) and (known_size(length) or 0) < 0:
+        exceeds(above, below)  # found to be empty; replays of a capture check that it is
+        return Range(0, 0, step)
     if step == 1:
         return Range(start, length)
     return Range(ssimplify(start), ssimplify((length + abs(step) - 1) // abs(step)), step, length)
@@ -280,8 +284,11 @@ def _symbolic_step(x: Any, item: slice) -> int:
     return step
 
 
-def _slice_bound(x: Any, bound: Any, size: Any) -> Any:
-    """Return a bound of a slice, negative ints counted from the end."""
+def _slice_bound(x: Any, bound: Any, size: Any, step: int) -> Any:
+    """Return a bound of a slice, negative ints counted from the end, and ints clamped if the size has a value now.
+
+    Which is smaller is taken for granted, not a node, so that ``x[:4]`` has 4 rows; replays of a capture check it.
+    """
     from tinygrad.dtype import dtypes
 
     if is_symbolic(bound) and dtypes.is_int(bound.dtype):
@@ -292,6 +299,14 @@ def _slice_bound(x: Any, bound: Any, size: Any) -> Any:
                        "read a tensor with .item(), or use a bound Variable")
         )  # fmt: skip
     place = operator.index(bound)
+    most = known_size(size)
+    lowest, last = (0, size) if step > 0 else (-1, size - 1)
+    if most is not None and place < 0 and place + most < lowest:
+        exceeds(size, lowest - place)
+        return lowest
+    if most is not None and place > (most if step > 0 else most - 1):
+        exceeds(last, place)
+        return last
     return place + size if place < 0 else place
 
 
