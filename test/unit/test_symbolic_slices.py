@@ -297,3 +297,58 @@ def test_sizes_that_always_fit_are_not_checked() -> None:
 def test_errors(program: Callable[[Any, Any], Any], kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         program(Tensor(A), V.bind(3))
+
+
+GROUPS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
+    "reshape with a quotient": (lambda x, n: x.reshape(n // 2, 2, COLUMNS), 2),
+    "reshape": (lambda x, n: x.reshape(n // 2, 2 * COLUMNS) * 2 + 1, 2),
+    "reshape that infers": (lambda x, _: x.reshape(-1, 4), 2),
+    "reshape of what is computed": (lambda x, _: (x * 2).exp().reshape(-1, 2, COLUMNS).sum(1), 2),
+    "two reshapes": (lambda x, n: x.reshape(n // 2, 2, COLUMNS).permute(1, 0, 2).reshape(n, COLUMNS), 2),
+    "unflatten": (lambda x, _: x.unflatten(0, (-1, 3)), 3),
+    "unflatten, few rows": (lambda x, _: x.unflatten(0, (3, -1)), 3),
+    "rearrange": (lambda x, _: x.rearrange("(a b) c -> c b a", b=3), 3),
+    "rearrange, few rows": (lambda x, _: x.rearrange("(a b) c -> b (a c)", a=2), 2),
+    "softmax of groups": (lambda x, _: x.reshape(-1, 3, COLUMNS).softmax(1), 3),
+    "product": (lambda x, n: x.reshape(n // 2, 2 * COLUMNS) @ Tensor(np.tile(A, (2, 1))[: 2 * COLUMNS]), 2),
+}
+
+
+@pytest.mark.parametrize(("program", "divisor"), GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize("most", [ROWS, ROWS - 1])
+def test_rows_are_put_into_groups_if_their_number_divides(
+    program: Callable[[Any, Any], Any], divisor: int, most: int
+) -> None:
+    v, x = Variable("v", 1, most), Tensor(A).realize()
+    weights = Tensor.arange(2 * ROWS * COLUMNS).float().realize()
+
+    def weighed(rows: Tensor, n: Any) -> Tensor:
+        flat = program(rows, n).flatten()
+        return (flat * weights[: flat.shape[0]]).sum().realize()
+
+    f = TinyJit(weighed)
+    fitting = [n for n in range(1, most + 1) if n % divisor == 0]
+    for n in [*fitting, *fitting]:
+        wanted = weighed(x[:n], n).item()
+        bound = v.bind(n)
+        np.testing.assert_allclose(weighed(x[:bound], bound).item(), wanted, rtol=1e-4)
+        np.testing.assert_allclose(f(x[:bound], bound).item(), wanted, rtol=1e-4)
+    bound = v.bind(divisor + 1)
+    with pytest.raises((ShapeError, AssertionError), match=r"does not divide|the number of elements stays the same"):
+        program(x[:bound], bound)
+    with pytest.raises(ShapeError, match="TinyJit: a slice"):
+        f(x[:bound], bound)
+
+
+def test_gradients_reach_rows_in_groups() -> None:
+    for rows in (2, 4, ROWS):
+        x = Tensor(A).realize()
+        loss = (x[: V.bind(rows)].reshape(-1, 2, COLUMNS).sum(1) ** 2).sum()
+        wanted = np.zeros_like(A)
+        wanted[:rows] = 2 * np.repeat(A[:rows].reshape(-1, 2, COLUMNS).sum(1), 2, axis=0)
+        np.testing.assert_allclose(loss.gradient(x)[0].numpy(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_number_of_elements_that_varies_is_no_plain_size() -> None:
+    with pytest.raises(ShapeError, match=r"reshape: .* elements"):
+        Tensor(A)[: V.bind(4)].reshape(4 * COLUMNS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import prod
-from tinygrad.mixin.hooks import same_size, ssimplify
+from tinygrad.mixin.hooks import known_size, same_size, ssimplify
 
 if TYPE_CHECKING:
     from tinygrad.mixin.views import ViewMixin
@@ -48,7 +48,7 @@ def rearrange(x: X, formula: str, sizes: dict[str, Any]) -> X:
         total = prod(known[name] for name in group if name in known)
         require(len(open_names) <= 1, f"more than one unknown size in ({' '.join(group)})")
         if open_names:
-            is_whole = not same_size(total, 0) and same_size(size % total, 0)
+            is_whole = not same_size(total, 0) and known_size(ssimplify(size % total)) == 0
             require(is_whole, f"size {shown(size)} does not divide by {shown(total)} in ({' '.join(group)})")
             known[open_names[0]] = ssimplify(size // total)
         else:

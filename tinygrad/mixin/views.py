@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import prod
-from tinygrad.mixin.hooks import Hooks, Sint, dim_args, known_size, same_shape, same_size, shape_args, ssimplify
+from tinygrad.mixin.hooks import (
+    Hooks,
+    Sint,
+    dim_args,
+    exceeds,
+    known_size,
+    same_shape,
+    same_size,
+    shape_args,
+    ssimplify,
+)
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -55,7 +65,7 @@ class ViewMixin(Hooks):
             new = self._infer_size(new)
         if same_shape(new, self.shape):
             return self
-        if any(isinstance(s, int) and s < 0 for s in new) or not same_size(prod(new), prod(self.shape)):
+        if any(isinstance(s, int) and s < 0 for s in new) or not _holds_the_same(prod(new), prod(self.shape)):
             sizes = f"{shown(self.shape)} has {shown(prod(self.shape))} elements, {shown(new)} {shown(prod(new))}"
             raise self._movement_error("reshape", sizes, "the number of elements stays the same")
         return self._mop(Ops.RESHAPE, new)
@@ -349,6 +359,18 @@ class ViewMixin(Hooks):
         from tinygrad.mixin.rearrange import rearrange
 
         return rearrange(self, formula, sizes)
+
+
+def _holds_the_same(a: Any, b: Any) -> bool:
+    """Whether two numbers of elements are equal: for all values of their Variables, or symbolic ones for those of now.
+
+    So rows can be put into groups if their number divides; replays of a capture check that it does.
+    """
+    if same_size(a, b):
+        return True
+    if isinstance(a, int) or isinstance(b, int) or known_size(a) is None or known_size(b) is None:
+        return False
+    return not exceeds(a, b) and not exceeds(b, a)
 
 
 def _without_common(a: list[Any], b: list[Any]) -> tuple[list[Any], list[Any]]:
