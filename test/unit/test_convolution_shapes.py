@@ -35,6 +35,14 @@ IMPOSSIBLE: list[tuple[str, Call]] = [
     ("max_pool2d: kernel spans 5, the padded input 3", lambda ones, f: f.max_pool2d(ones(1, 1, 3, 3), 5)),
     ("max_pool2d: kernel spans 4, the padded input 3", lambda ones, f: f.max_pool2d(ones(1, 1, 3, 3), 2, dilation=3)),
     ("max_pool2d: padding 2 is more than half", lambda ones, f: f.max_pool2d(ones(1, 1, 3, 3), 2, padding=2)),
+    ("avg_pool2d: padding 2 is more than half",
+     lambda ones, f: f.avg_pool2d(ones(1, 1, 1, 3), 3, padding=2, count_include_pad=False)),
+    (r"avg_pool2d: padding \(1, 0\) is more than half",
+     lambda ones, f: f.avg_pool2d(ones(1, 1, 1, 3), 1, padding=(1, 0), ceil_mode=True, count_include_pad=False)),
+    ("avg_pool2d: a dim of size 0", lambda ones, f: f.avg_pool2d(ones(1, 1, 0, 3), 2, padding=1)),
+    ("max_pool2d: a dim of size 0", lambda ones, f: f.max_pool2d(ones(1, 1, 3, 0), 2, padding=1, ceil_mode=True)),
+    (r"conv_transpose2d: an output of size \(-1, 2\)",
+     lambda ones, f: f.conv_transpose2d(ones(0, 2, 1, 2), ones(2, 3, 1, 1), padding=(1, 0))),
     ("avg_pool2d: kernel spans 5, the padded input 3", lambda ones, f: f.avg_pool2d(ones(1, 1, 3, 3), 5)),
     ("avg_pool2d: kernel_size .* below 1", lambda ones, f: f.avg_pool2d(ones(1, 1, 3, 3), 0)),
     ("max_pool2d: stride .* below 1", lambda ones, f: f.max_pool2d(ones(1, 1, 3, 3), 2, stride=0)),
@@ -50,6 +58,34 @@ def test_windows_that_do_not_fit_are_errors_of_both(message: str, call: Call) ->
         call(Tensor.ones, Tensor)
     with pytest.raises(RuntimeError, match=r"."):
         call(torch.ones, F)
+
+
+EMPTY = [
+    ((0, 2, 0, 2), (2, 3, 1, 1), {}), ((0, 2, 1, 2), (2, 3, 2, 1), {"padding": (1, 0), "stride": (3, 1)}),
+    ((0, 4, 2, 2), (4, 3, 1, 1), {"padding": (2, 0), "output_padding": (1, 0), "stride": (2, 1), "groups": 2}),
+    ((0, 2, 3), (2, 3, 3), {"padding": 2, "stride": 1, "dilation": 1}), ((0, 2, 3, 3), (2, 3, 3, 3), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize(("shape", "weight", "options"), EMPTY, ids=str)
+def test_transposed_convolutions_of_no_images(
+    shape: tuple[int, ...], weight: tuple[int, ...], options: dict[str, Any], has_bias: bool
+) -> None:
+    bias = weight[1] * options.get("groups", 1)
+    theirs = [torch.ones(shape), torch.ones(weight), torch.ones(bias) if has_bias else None]
+    wanted = (F.conv_transpose1d if len(shape) == 3 else F.conv_transpose2d)(*theirs, **options)
+    x, w = Tensor.ones(*shape), Tensor.ones(*weight)
+    got = x.conv_transpose2d(w, Tensor.ones(bias) if has_bias else None, **options)
+    assert got.numpy().shape == got.shape == tuple(wanted.shape)
+    assert [g.numpy().sum() for g in got.sum().gradient(x, w)] == [0, 0]
+
+
+def test_a_mean_needs_values_of_the_input() -> None:
+    x = Tensor.ones(1, 1, 1, 1)
+    assert x.avg_pool2d(2, 1, dilation=2, padding=1).numpy().ravel().tolist() == [0.0]
+    with pytest.raises(ShapeError, match=r"avg_pool2d: a window over a dim of size 1 has elements of the padding only"):
+        x.avg_pool2d(2, 1, dilation=2, padding=1, count_include_pad=False)
 
 
 PARTS = [

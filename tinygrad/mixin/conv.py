@@ -17,7 +17,7 @@ from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, strong_d
 from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.helpers import flat_to_grouped, make_tuple, resolve_pool_pads
 from tinygrad.mixin.composite import CompositeShapeError, composite, contract, contraction_dtypes, sizes_differ
-from tinygrad.mixin.hooks import exceeds
+from tinygrad.mixin.hooks import exceeds, same_size
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.record import record, replace
 
@@ -305,7 +305,8 @@ class ConvMixin(ReduceMixin):
             Shape (N, Cout, *out) with out = (size - 1)*stride - pads + dilation*(kernel - 1) + output_padding + 1.
 
         Raises:
-            ShapeError: Channels, ranks or lengths do not fit, the kernel is empty, or nothing is left of the output.
+            ShapeError: Channels, ranks or lengths do not fit, the kernel is empty, or nothing is left of the output
+                (unless the batch is empty).
 
         Example:
             >>> Tensor.ones(1, 1, 2).conv_transpose2d(Tensor.ones(1, 1, 2)).tolist()
@@ -329,12 +330,18 @@ class ConvMixin(ReduceMixin):
                 self.shape[2:], steps, pads, apart, weight.shape[2:], extra, strict=True
             )
         )
-        if any(isinstance(n, int) and n < 1 for n in size):
+        # Nothing is a result of a batch of nothing, and only of that: elsewhere it hides a wrong size.
+        least = 0 if same_size(self.shape[0], 0) else 1
+        if any(isinstance(n, int) and n < least for n in size):
             fault = f"an output of size {shown(size)}"
-            rule = "(size - 1)*stride - pads + dilation*(kernel - 1) + output_padding + 1 >= 1"
+            rule = f"(size - 1)*stride - pads + dilation*(kernel - 1) + output_padding >= {least - 1}"
             raise CompositeShapeError(error_text(op, fault, {"input": self, "weight": weight}, rule,
                                                  "less padding, or a larger kernel or stride"))  # fmt: skip
-        return self._with_bias(self._wrap_uop(convolve_input_gradient(x, w, spec, size).cast(result)), bias)
+        if 0 in size:
+            y = self.cast(result).flatten().reshape((0, weight.shape[1] * groups, *size))
+        else:
+            y = self._wrap_uop(convolve_input_gradient(x, w, spec, size).cast(result))
+        return self._with_bias(y, bias)
 
     def image_conv2d(
         self,

@@ -66,6 +66,9 @@ class PoolMixin(ResizeMixin):
         spatial = self.shape[self.ndim - dims :]
         for n, k, s, d, (before, after) in zip(spatial, kernel, steps, apart, pads, strict=True):
             room, reach = ssimplify(n + before + after), d * (k - 1) + 1
+            if exceeds(1, n):
+                raise CompositeShapeError(error_text(name, f"a dim of size {shown(n)}", {"input": self},
+                                                     "the dims of the windows have elements"))  # fmt: skip
             # With ceil_mode a window may be longer than the input, by less than a step.
             if exceeds(reach - (s - 1 if ceil_mode else 0), room):
                 raise CompositeShapeError(
@@ -90,10 +93,27 @@ class PoolMixin(ResizeMixin):
         padded = self.pad((*lead, *pads), value=fill)
         return self._wrap_uop(overlapping_windows(padded._uop, kernel, stride, dilation))
 
-    def _check_windows_reach_in(
-        self, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], pads: tuple[Pair, ...]
+    def _check_padding_is_small(
+        self, name: str, kernel: tuple[int, ...], padding: Sizes, pads: tuple[Pair, ...]
     ) -> None:
-        """Refuse windows that have no element of the input, because their maximum has no index.
+        """Refuse padding of more than half of the kernel, as PyTorch does: windows could have no element of the input.
+
+        Raises:
+            ShapeError: It is more.
+        """
+        if any(max(pair) > k // 2 for pair, k in zip(pads, kernel, strict=True)):
+            fault = f"padding {shown(padding)} is more than half of the kernel {kernel}"
+            raise CompositeShapeError(error_text(name, fault, {"input": self}, "padding <= kernel_size // 2"))
+
+    def _check_windows_reach_in(
+        self,
+        name: str,
+        kernel: tuple[int, ...],
+        stride: tuple[int, ...],
+        dilation: tuple[int, ...],
+        pads: tuple[Pair, ...],
+    ) -> None:
+        """Refuse windows that have no element of the input: their maximum has no index, and they have no mean.
 
         Raises:
             ShapeError: There is one: it begins in the padding and steps over the whole input.
@@ -103,11 +123,9 @@ class PoolMixin(ResizeMixin):
             last = most_of(n) + after - (d * (k - 1) + 1)
             for start in range(-before, min(0, last + 1), s):
                 if exceeds(start % d + 1, n):
-                    fault = (
-                        f"a window over a dim of size {shown(n)} has elements of the padding only, {before} before it"
-                    )
-                    raise CompositeShapeError(error_text("max_pool2d", fault, {"input": self},
-                                                         "with return_indices, a window has an element of the input",
+                    fault = f"a window over a dim of size {shown(n)} has elements of the padding only"
+                    raise CompositeShapeError(error_text(name, fault, {"input": self},
+                                                         "where it matters, a window has an element of the input",
                                                          "less padding or dilation"))  # fmt: skip
 
     def avg_pool2d(
@@ -133,7 +151,8 @@ class PoolMixin(ResizeMixin):
             divisor_override: What the sums of the windows are divided by, in place of the number of elements.
 
         Raises:
-            ShapeError: The kernel is larger than the padded input, or lengths do not fit.
+            ShapeError: The kernel is larger than the padded input, a dim is empty, or lengths do not fit; without
+                ``count_include_pad``, the padding is more than half of the kernel or a window has nothing else.
 
         Example:
             >>> Tensor.arange(4).reshape(1, 1, 2, 2).float().avg_pool2d().tolist()
@@ -151,6 +170,9 @@ class PoolMixin(ResizeMixin):
             if divisor_override == 0:
                 raise ValueError("avg_pool2d: divisor_override=0; expected another number than 0")
             return windows(self).sum(axis=axes) / divisor_override
+        if not count_include_pad:
+            self._check_padding_is_small("avg_pool2d", kernel, padding, pads)
+            self._check_windows_reach_in("avg_pool2d", kernel, steps, apart, grown)
         if all(p == (0, 0) for p in grown) or (count_include_pad and grown == pads):
             return windows(self).mean(axis=axes)
         counted = self.const_like(1, dtypes.default_float)
@@ -184,8 +206,8 @@ class PoolMixin(ResizeMixin):
             return_indices: Whether to return (values, indices) with int32 indices into the flattened spatial dims.
 
         Raises:
-            ShapeError: The kernel is larger than the padded input, the padding more than half of the kernel, lengths do
-                not fit; with ``return_indices``, a window has elements of the padding only.
+            ShapeError: The kernel is larger than the padded input, the padding more than half of the kernel, a dim is
+                empty, or lengths do not fit; with ``return_indices``, a window has elements of the padding only.
 
         Example:
             >>> Tensor.arange(4).reshape(1, 1, 2, 2).max_pool2d().tolist()
@@ -194,15 +216,13 @@ class PoolMixin(ResizeMixin):
         kernel, steps, apart, pads, grown = self._pool_setup(
             "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode
         )
-        if any(max(pair) > k // 2 for pair, k in zip(pads, kernel, strict=True)):
-            fault = f"padding {shown(padding)} is more than half of the kernel {kernel}"
-            raise CompositeShapeError(error_text("max_pool2d", fault, {"input": self}, "padding <= kernel_size // 2"))
+        self._check_padding_is_small("max_pool2d", kernel, padding, pads)
         axes = tuple(range(-len(kernel), 0))
         windows = self._pool_windows(kernel, steps, apart, grown, self.dtype.min)
         values = windows.max(axis=axes)
         if not return_indices:
             return values
-        self._check_windows_reach_in(kernel, steps, apart, grown)
+        self._check_windows_reach_in("max_pool2d", kernel, steps, apart, grown)
         spatial = self.shape[self.ndim - len(kernel) :]
         largest = prod(spatial)
         position = type(self).arange(largest, dtype=dtypes.int32).reshape(spatial)
