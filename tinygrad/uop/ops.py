@@ -221,7 +221,8 @@ class UOp(
             operands = {"left": self.size_text(), "right": x}
             raise RuntimeError(error_text("operator", "a node on the left of a Tensor", operands,
                                           hint="write the Tensor on the left, or Tensor(node)"))  # fmt: skip
-        return UOp.const(x)
+        # An index takes numbers of any size: what it is computed in follows from its bounds, late.
+        return UOp.const(x, dtypes.weakint if type(x) is int and self.dtype is dtypes.weakint else None)
 
     def cast(self, dtype: DType | str) -> UOp:
         """Return the value converted to ``dtype``; constants and equal dtypes need no node."""

@@ -122,6 +122,8 @@ def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> Non
     at, size, lanes = found
     blocks = blocks_over(-(-size // lanes), 1, blocks)
     if size % (lanes * blocks):
+        if not schedule.may_pad(schedule.axes[at]):
+            return
         schedule.apply(Opt(OptOps.PADTO, at, lanes * blocks))
     schedule.apply(Opt(OptOps.VECTOR, at, lanes))
     if blocks > 1 and schedule.axes[at].kind is AxisType.REDUCE:
