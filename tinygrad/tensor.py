@@ -192,6 +192,8 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
     def bitcast(self, dtype: DTypeLike) -> Tensor:
         """Reinterpret the bits as ``dtype``; the last dim scales with the item size.
 
+        The result is a value of its own, not a view as in PyTorch: a write to it does not change this tensor.
+
         Raises:
             DTypeError: A dtype is weak, or the last dim does not divide.
 

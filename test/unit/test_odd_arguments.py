@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Tensor, Variable, dtypes, nn
+from tinygrad.errors import ShapeError
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
@@ -193,3 +194,23 @@ def test_setitem_refuses_what_integers_cannot_show(value: Any, error: type[Excep
     with pytest.raises(error, match="setitem"):
         t[:] = value
     assert t.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("count", [2**21, 2**40, 2**70])
+@pytest.mark.parametrize(("name", "call"), [
+    ("vsplit", lambda n: Tensor.ones(3, 4).vsplit(n)),
+    ("hsplit", lambda n: Tensor.ones(3, 4).hsplit(n)),
+    ("tensor_split", lambda n: Tensor.ones(3, 4).tensor_split(n, dim=1)),
+    ("chunk", lambda n: Tensor.ones(0, 4).chunk(n)),
+    ("split", lambda n: Tensor.empty(min(n, 2**40)).split(1)),
+    ("vander", lambda n: Tensor.ones(3).vander(n)),
+])  # fmt: skip
+def test_an_absurd_number_of_parts_is_an_error_at_once(name: str, call: Any, count: int) -> None:
+    with pytest.raises(ShapeError, match=rf"^{name}: \d+ tensors in one call"):
+        call(count)
+
+
+def test_parts_of_few_elements_may_be_many() -> None:
+    assert len(Tensor.ones(3, 4).chunk(2**70)) == 3
+    assert len(Tensor.ones(3, 4).split(2**70)) == 1
+    assert len(Tensor.ones(3, 4).vsplit(2**10)) == 2**10

@@ -184,6 +184,19 @@ def largest_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(s if isinstance(s, int) else int(s.vmax) for s in shape)
 
 
+MOST_PARTS = 2**20
+
+
+def check_parts(op: str, count: int, tensor: Any) -> None:
+    """Refuse to make more tensors in one call than a program can use: Python would make them one by one, for hours.
+
+    Raises:
+        ShapeError: There are more than ``MOST_PARTS``.
+    """
+    if count > MOST_PARTS:
+        raise ShapeError(error_text(op, f"{count} tensors in one call", {"tensor": tensor}, f"at most {MOST_PARTS}"))
+
+
 def hint_to_pad(shape: tuple[Any, ...]) -> str | None:
     """Return the hint of errors about sizes that have to be numbers; None if they are."""
     largest = largest_shape(shape)

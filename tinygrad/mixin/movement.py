@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import ceildiv
-from tinygrad.mixin.hooks import exceeds, hint_to_pad, shape_args, smax, smin
+from tinygrad.mixin.hooks import check_parts, exceeds, hint_to_pad, shape_args, smax, smin
 from tinygrad.mixin.padding import pad_constant
 from tinygrad.mixin.views import ViewMixin
 
@@ -46,6 +46,7 @@ class MovementMixin(ViewMixin):
         dim = self._resolve_dim(dim if axis is None else axis, op="split")
         total = self._static_size("split", dim)
         if isinstance(sizes, int):
+            check_parts("split", total // max(sizes, 1), self)
             sizes = [min(sizes, total - start) for start in range(0, max(total, 1), max(sizes, 1))]
         if sum(sizes) != total:
             raise AssertionError(error_text("split", f"sizes {tuple(sizes)} sum to {sum(sizes)}", {"tensor": self},
@@ -85,6 +86,7 @@ class MovementMixin(ViewMixin):
             raise AssertionError(error_text("chunk", f"{chunks} chunks of dim {dim}", {"tensor": self},
                                             "a positive number of chunks"))  # fmt: skip
         size = self._static_size("chunk", dim)
+        check_parts("chunk", 0 if size else chunks, self)
         return list(self.split(ceildiv(size, chunks) if size else [0] * chunks, dim=dim))
 
     def meshgrid(self, *args: Self, indexing: str = "ij") -> tuple[Self, ...]:

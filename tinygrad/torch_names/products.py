@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import ArgumentError, ShapeError, error_text, shown
+from tinygrad.mixin.hooks import check_parts
 from tinygrad.torch_names.checks import require_int, require_shape
 from tinygrad.torch_names.statistics import StatisticsNames
 from tinygrad.uop.infer import broadcast_shape
@@ -133,6 +134,7 @@ class ProductNames(StatisticsNames):
         require_shape(self.ndim == 1, "vander", f"{self.ndim} dims", {"tensor": self}, "a vector")
         count = self.shape[0] if N is None else N
         require_int("vander", "N", count, 0)
+        check_parts("vander", count, self)
         if count == 0:
             return self.unsqueeze(1).shrink_to(self.shape[0], 0)
         powers = [self**k for k in range(count)]

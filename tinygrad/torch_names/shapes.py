@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.calls import CallMixin
 from tinygrad.dtype import DTypeLike, dtypes
 from tinygrad.errors import DTypeError, ShapeError, error_text
-from tinygrad.mixin.hooks import dim_args, known_size
+from tinygrad.mixin.hooks import check_parts, dim_args, known_size
 from tinygrad.torch_names.checks import require_int, require_number, require_shape
 
 if TYPE_CHECKING:
@@ -206,6 +206,7 @@ class ShapeNames(CallMixin):
         n, cuts = self._static_size("tensor_split", axis), indices_or_sections
         if isinstance(cuts, int):
             require_int("tensor_split", "sections", cuts, 1)
+            check_parts("tensor_split", cuts, self)
             small, larger = divmod(n, cuts)
             cuts = [i * small + min(i, larger) for i in range(1, cuts)]
         ends = [*(min(max(c + n if c < 0 else c, 0), n) for c in cuts), n]
