@@ -203,6 +203,7 @@ def test_setitem_refuses_what_integers_cannot_show(value: Any, error: type[Excep
     ("tensor_split", lambda n: Tensor.ones(3, 4).tensor_split(n, dim=1)),
     ("chunk", lambda n: Tensor.ones(0, 4).chunk(n)),
     ("split", lambda n: Tensor.empty(min(n, 2**40)).split(1)),
+    ("unbind", lambda n: Tensor.empty(min(n, 2**40)).unbind()),
     ("vander", lambda n: Tensor.ones(3).vander(n)),
 ])  # fmt: skip
 def test_an_absurd_number_of_parts_is_an_error_at_once(name: str, call: Any, count: int) -> None:

@@ -170,7 +170,9 @@ class ShapeNames(CallMixin):
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """``tuple(t.select(dim, i) for i in range(t.shape[dim]))``."""
         axis = self._resolve_dim(dim, op="unbind")
-        return tuple(self.select(axis, i) for i in range(self._static_size("unbind", axis)))
+        count = self._static_size("unbind", axis)
+        check_parts("unbind", count, self)
+        return tuple(self.select(axis, i) for i in range(count))
 
     def tile(self, *dims: Any) -> Self:
         """``t.repeat(*dims)``, with ones in front where there are fewer numbers than dims."""
