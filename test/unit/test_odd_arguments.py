@@ -204,10 +204,12 @@ def test_setitem_refuses_what_integers_cannot_show(value: Any, error: type[Excep
     ("chunk", lambda n: Tensor.ones(0, 4).chunk(n)),
     ("split", lambda n: Tensor.empty(min(n, 2**40)).split(1)),
     ("unbind", lambda n: Tensor.empty(min(n, 2**40)).unbind()),
+    ("adaptive_avg_pool2d", lambda n: Tensor.ones(1, 3, 4).adaptive_avg_pool2d(n)),
+    ("adaptive_max_pool1d", lambda n: Tensor.ones(1, 4).adaptive_max_pool1d(n, return_indices=True)),
     ("vander", lambda n: Tensor.ones(3).vander(n)),
 ])  # fmt: skip
 def test_an_absurd_number_of_parts_is_an_error_at_once(name: str, call: Any, count: int) -> None:
-    with pytest.raises(ShapeError, match=rf"^{name}: \d+ tensors in one call"):
+    with pytest.raises(ShapeError, match=rf"^{name}: .*\d+ tensors in one call"):
         call(count)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import make_tuple, prod
+from tinygrad.mixin.hooks import check_parts
 from tinygrad.mixin.loss import known_values
 from tinygrad.torch_names.checks import (
     require_int,
@@ -129,6 +130,7 @@ class LayerNames(ImageNames):
         for size in sizes:
             if size is not None:
                 require_int(name, "output_size", size, 0)
+                check_parts(name, size, self)
         value = self
         for axis, size in enumerate(sizes, start=self.ndim - len(sizes)):
             n = value.shape[axis]
