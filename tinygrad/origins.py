@@ -19,13 +19,17 @@ Where a graph could not be kept, a gradient that would have to go through it is 
 from __future__ import annotations
 
 import atexit
+import functools
 import itertools
+import sys
+import threading
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text, shown
+from tinygrad.forking import renew_in_child
 from tinygrad.live import aliases_of, buffer_under, rebase, storage_under, unsettled_tensors
 from tinygrad.retracing import Retraced, Traced, contents_after, data_under, fills, selects
 from tinygrad.uop import Ops
@@ -57,6 +61,23 @@ atexit.register(_origins.clear)  # nodes must not outlive the modules that their
 atexit.register(_lost.clear)
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_lock = threading.RLock()
+renew_in_child(sys.modules[__name__], "_lock")
+
+
+def _one_at_a_time(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let one thread at a time look at what is kept, and change it."""
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _lock:
+            return function(*args, **kwargs)
+
+    return call
+
+
 def has_origin(tensor: Tensor, is_read: bool) -> bool:
     """Return whether the graph of a tensor that gets its value is kept: floats of one device, a number or read."""
     u = tensor.uop
@@ -65,11 +86,13 @@ def has_origin(tensor: Tensor, is_read: bool) -> bool:
     return all(type(n) is int and (is_read or n == 1) for n in u.shape)
 
 
+@_one_at_a_time
 def known_origins() -> dict[UOp, Traced]:
     """Return what is known now: of storage that is about to be written, what it held before."""
     return dict(_origins.items())
 
 
+@_one_at_a_time
 def remember_origins(
     computed: Iterable[tuple[UOp, UOp]], becomes: Mapping[UOp, UOp], former: Mapping[UOp, Traced], is_read: bool
 ) -> None:
@@ -309,6 +332,7 @@ def _bound_storage() -> None:
             _lose(buffer)
 
 
+@_one_at_a_time
 def forget_readers(is_overwritten: Callable[[UOp], bool], is_pending: bool = False) -> None:
     """Forget the graphs that read, or led to, BUFFERs that are about to be overwritten.
 
@@ -326,6 +350,7 @@ def forget_readers(is_overwritten: Callable[[UOp], bool], is_pending: bool = Fal
             known.pop(buffer)
 
 
+@_one_at_a_time
 def follow(becomes: Mapping[UOp, UOp]) -> None:
     """Say the kept graphs by what nodes have become; forget those of what was overwritten."""
     if not _origins and not _lost:
@@ -357,6 +382,7 @@ def follow(becomes: Mapping[UOp, UOp]) -> None:
             _keep_unless_data(base, origin, None if data is None else data[1:])
 
 
+@_one_at_a_time
 def with_origins(root: Tensor, *others: Tensor) -> list[UOp]:
     """Return the nodes of tensors; in the graph of ``root``, storage of known origin is what it was computed from.
 

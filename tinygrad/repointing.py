@@ -162,6 +162,7 @@ def show_computed(tensor: Tensor, shown: UOp) -> None:
         # In a loop of small expressions nothing else waits to be computed, and all that follows is known.
         bit = root.footprint_bit
         if not any(other.uop.footprint & bit for other in unsettled_tensors() if other is not tensor):
+            follow_origins({root: shown})
             point(tensor, shown)
             return
     apply_map_to_tensors({root: shown}, "realize", [tensor])
