@@ -514,7 +514,7 @@ add_hints(Tensor)
 describe_types(Self=Tensor, Tensor=Tensor, UOp=UOp, DTypeLike=DType | str)
 _special = OPERATORS | {"__init__", "__setitem__", "__invert__", "__neg__"}
 _parts = {"alu", "const", "const_like", "ufix"}  # of nearly every call, which gives the label
-explain_methods(Tensor, sorted({n for n in dir(Tensor) if not n.startswith("_")} - _parts | _special))
+explain_methods(Tensor, sorted({n for n in type.__dir__(Tensor) if not n.startswith("_")} - _parts | _special))
 explain_methods(Tensor, sorted(_parts), labels=False)
 
 _NUMBERS = frozenset({int, float, bool})
