@@ -9,10 +9,13 @@ Why:  a Tensor is only a pointer to a node. A write makes a new node (the storag
 
 from __future__ import annotations
 
+import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
+from tinygrad.forking import renew_in_child
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -36,6 +39,8 @@ all_tensors: dict[_TensorRef, Slot | None] = {}
 # has nothing to do with what is still to be computed.
 _unsettled: dict[_TensorRef, None] = {}
 _showing: dict[Slot, list[_TensorRef]] = {}
+_filing = threading.RLock()
+renew_in_child(sys.modules[__name__], "_filing")
 
 
 def _forget(
@@ -64,8 +69,9 @@ def noticed(tensor: Tensor) -> None:
     """Put a tensor whose node has changed among those to look at."""
     for ref in weakref.getweakrefs(tensor):
         if type(ref) is _TensorRef:
-            all_tensors.pop(ref, None)
-            all_tensors[ref] = _unsettled[ref] = None
+            with _filing:
+                all_tensors.pop(ref, None)
+                all_tensors[ref] = _unsettled[ref] = None
 
 
 def _set_uop(tensor: Tensor, uop: UOp) -> None:
@@ -187,20 +193,36 @@ def rebase(u: UOp, old: UOp, new: UOp) -> UOp:
 
 
 def _look() -> None:
-    """File the tensors at the end of the registry under the buffer that they show."""
+    """File the tensors at the end of the registry under the buffer that they show.
+
+    The oldest is filed first: whatever happens meanwhile, those that are not filed yet are at the end.
+    """
+    for ref in reversed(_not_filed()):
+        tensor = ref()
+        with _filing:
+            if tensor is None or ref not in all_tensors:
+                continue  # dead, or another thread is about to put it at the end
+            uop = tensor.uop
+            buffer = buffer_under(uop)
+            all_tensors[ref] = _NOT_STORED if buffer is None else buffer.arg.slot
+            if buffer is not None:
+                _showing.setdefault(buffer.arg.slot, []).append(ref)
+        if tensor.uop is not uop:  # another thread has just re-pointed it
+            noticed(tensor)
+
+
+def _not_filed() -> list[_TensorRef]:
+    """Return the references at the end of the registry that nobody has looked at, the newest first."""
     while True:
+        found: list[_TensorRef] = []
         try:
             for ref in reversed(all_tensors):
                 if all_tensors[ref] is not None:
-                    return
-                tensor = ref()
-                buffer = None if tensor is None else buffer_under(tensor.uop)
-                all_tensors[ref] = _NOT_STORED if buffer is None else buffer.arg.slot
-                if buffer is not None:
-                    _showing.setdefault(buffer.arg.slot, []).append(ref)
+                    break
+                found.append(ref)
         except (RuntimeError, KeyError):
-            continue  # a tensor died during the loop: what is filed stays filed, so go on
-        return
+            continue  # a tensor was born or died during the loop
+        return found
 
 
 def aliases_of(buffer: UOp) -> list[Tensor]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from test.helpers_methods import CALLS, NOT_CALLED, names, public_methods, tensors
-from tinygrad import GlobalCounters, Tensor, TinyJit, dtypes
+from tinygrad import GlobalCounters, Tensor, TinyJit, UOp, dtypes
 
 VALUES = np.sin(np.arange(36, dtype=np.float32)).reshape(6, 6)
 # Views show the elements of their tensor.
@@ -347,3 +347,27 @@ def test_over_several_devices(axis: int | None) -> None:
         extra = 1 if make().tolist() == [[2.0, 3.0], [4.0, 5.0]] else 0
         assert part.tolist() == [[2.0 + extra, 4.0 + extra], [3.0 + extra, 5.0 + extra]]
         assert same.tolist() == [[1.0 + extra, 2.0 + extra], [3.0 + extra, 4.0 + extra]]
+
+
+@pytest.mark.parametrize("births", [False, True])
+def test_tensors_that_are_born_or_die_hide_no_other_from_a_write(births: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tinygrad.live as live
+
+    junk, seen = [Tensor.empty(2) for _ in range(8)], live.buffer_under
+    first, second = Tensor.empty(2), Tensor.empty(3)
+
+    def look(u: UOp) -> UOp | None:
+        if junk:
+            junk.pop()
+        if births and len(junk) == 4:
+            junk.extend(Tensor.empty(1) for _ in range(2))
+            junk.clear()
+        return seen(u)
+
+    monkeypatch.setattr(live, "buffer_under", look)
+    written = first[0:1]
+    second.assign(Tensor.ones(3))
+    first.assign(Tensor([1.0, 2.0]))
+    assert written.tolist() == [1.0]
+    assert first.tolist() == [1.0, 2.0]
+    assert second.tolist() == [1.0, 1.0, 1.0]
