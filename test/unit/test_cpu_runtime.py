@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import math
 import os
 import struct
@@ -32,7 +33,7 @@ from test.helpers_linear import (
     store,
     variable,
 )
-from tinygrad.device import BufferSpec, CompileError, TinyELF
+from tinygrad.device import BufferSpec, CompileError, Device, TinyELF
 from tinygrad.dtype import dtypes
 from tinygrad.renderer.llvmir import LLVMRenderer
 from tinygrad.runtime.ops_cpu import CPUAllocator, CPUProgram
@@ -453,3 +454,33 @@ def test_small_blocks_serve_ever_new_sizes() -> None:
         assert block.nbytes == size + 1
         allocator.free(block, size + 1)
     assert allocator.cached_bytes <= 16 << 20
+
+
+def test_memory_that_the_garbage_collector_finds_is_freed_once() -> None:
+    """A buffer in a cycle gives its block to the allocator, which must not hand out what was freed."""
+    from tinygrad.buffer import Buffer
+    from tinygrad.runtime import ops_cpu
+
+    freed: list[int] = []
+
+    class Watched(ops_cpu._Block):
+        def __del__(self) -> None:
+            freed.append(self.address)
+            super().__del__()
+
+    nbytes = 3 * 1_234_567
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops_cpu, "_Block", Watched)
+        buffer = Buffer("CPU", nbytes, dtypes.uint8).allocate()
+    address = buffer._buf.address
+    cycle: list[object] = [buffer]
+    cycle.append(cycle)
+    del buffer, cycle
+    gc.collect()
+    assert not freed, "the allocator keeps it"
+    again = Buffer("CPU", nbytes, dtypes.uint8).allocate()
+    assert again._buf.address == address
+    del again
+    Device["CPU"].allocator.free_cache()
+    gc.collect()
+    assert freed == [address]

@@ -97,20 +97,30 @@ class CPUAllocator(LRUAllocator[CPUMemory]):
     """Host memory, aligned to cache lines, pages or huge pages by size.
 
     A program whose sizes are ever new, but small, gets the blocks that it has freed, not ever new ones.
+
+    What is in use is held here too. The garbage collector finalises all that it finds in a cycle: a buffer in one would
+    give its block back for reuse, and the block, which only the cycle holds, would free its memory all the same.
     """
 
     wraps_memory = True
+
+    def __init__(self, dev: Any, **options: Any) -> None:
+        super().__init__(dev, **options)
+        self._used: dict[int, _Block] = {}
 
     def alloc(self, size: int, options: BufferSpec | None = None) -> CPUMemory:
         """Allocate ``size`` bytes, in a freed block if there is one."""
         if options is not None and options.external_ptr is not None:
             return super().alloc(size, options)
         block = super().alloc(_block_size(size), options)
+        self._used[block.address] = block.owner
         return block if block.nbytes == size else CPUMemory(block.address, size, block.owner)
 
     def free(self, opaque: CPUMemory, size: int, options: BufferSpec | None = None) -> None:
         """Keep the block for reuse, or release it."""
         is_foreign = options is not None and options.external_ptr is not None
+        if not is_foreign:
+            self._used.pop(opaque.address, None)
         super().free(opaque, size if is_foreign else _block_size(size), options)
 
     def _alloc(self, size: int, options: BufferSpec) -> CPUMemory:
