@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ class Clock:
         self.times.setdefault(steps, []).append(self.rule(steps))
         return self.times[steps][-1]
 
+    def turns(self, variants: Sequence[tuple[Opt, ...]], count: int) -> list[list[float]]:
+        return [[self(steps, math.inf) for steps in variants] for _ in range(count)]
+
 
 def start_of(sink: UOp) -> tuple[UOp, tuple[Opt, ...]]:
     """Return a kernel as a search gets it, and the steps of its policy."""
@@ -80,7 +84,10 @@ def test_search_finds_the_fastest_and_measures_it_again() -> None:
     assert clock.times[best][0] == min(times[0] for times in clock.times.values())
     # A kernel of a second is long: the policy's is measured twice before anything is compared with it.
     again = {steps for steps, times in clock.times.items() if len(times) > 2}
-    assert again == ({best, start} if best != start else set())
+    faster = {steps for steps, times in clock.times.items() if times[0] < clock.times[start][0]}
+    assert again == ({start, *again & faster} if faster else set())
+    assert best in again or not faster
+    assert len(again) <= 1 + search_module.FINALISTS
     assert set(clock.prepared) == set(clock.times) - {start}
     assert len(clock.prepared) == len(set(clock.prepared)), "nothing is tried twice"
 
@@ -96,6 +103,47 @@ def test_search_is_not_led_astray_by_a_lucky_measurement(start_is_slow: bool) ->
 
     clock = Clock(rule)
     assert (searched(matmul_sink(32), clock) != start) == start_is_slow
+
+
+class SharedMachine(Clock):
+    """A processor that other guests share: fast for some measurements, slow for many, and now and then disturbed.
+
+    Lists are named by numbers, and ``costs`` says what each really takes.
+    """
+
+    def __init__(self, costs: dict[Any, float], seed: int) -> None:
+        self.numbers, self.speed = random.Random(seed), 1.0
+        super().__init__(lambda steps: costs[steps] * self.noise())
+
+    def noise(self) -> float:
+        if self.numbers.random() < (0.3 if self.speed < 1 else 0.1):
+            self.speed = 1.6 - self.speed
+        return self.speed * self.numbers.uniform(1, 1.05) * (2.0 if self.numbers.random() < 0.1 else 1.0)
+
+
+@pytest.mark.parametrize(("least", "is_faster"), [(1.0, False), (1.1, False), (0.7, True)])
+def test_search_does_not_end_slower_on_a_noisy_machine(
+    least: float, is_faster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What remains costs no more than the policy's where nothing is faster, and less where something is."""
+    neighbours_of = {0: range(1, 13), **{n: range(12 * n + 1, 12 * n + 5) for n in range(1, 13)}}
+    monkeypatch.setattr(search_module, "replay", lambda sink, renderer, steps: steps)
+    monkeypatch.setattr(search_module, "structure", lambda steps: steps)
+    monkeypatch.setattr(search_module, "limit_exceeded", lambda steps: None)
+    monkeypatch.setattr(search_module, "move", lambda before, after: (before, after))
+    monkeypatch.setattr(
+        search_module, "neighbours", lambda sink, renderer, steps: ((n, n) for n in neighbours_of.get(steps, ()))
+    )
+    costs, slower = [], 0
+    for seed in range(300):
+        numbers = random.Random(seed)
+        cost = {n: 1e-3 * numbers.uniform(least, 1.4) for n in range(200)} | {0: 1e-3}
+        search = search_module._Search(matmul_sink(4), Device["CPU"].renderer, SharedMachine(cost, seed), Report())
+        found: Any = search.run(0, 2)  # type: ignore[arg-type]
+        costs.append(cost[found] / cost[0])
+        slower += cost[found] > 1.02 * cost[0]
+    assert slower <= 3
+    assert np.mean(costs) <= (0.85 if is_faster else 1.001)
 
 
 @pytest.mark.parametrize("seconds", [1e-6, 1e-5, 1e-4, 1.0])
@@ -253,7 +301,7 @@ def test_the_policy_remains_when_nothing_can_be_measured(
 
     a = normal(24, 24)
     with Context(BEAM=2, PARALLEL=0), monkeypatch.context() as patch:
-        patch.setattr(Stopwatch, "memory", broken)
+        patch.setattr(Stopwatch, "_handle", broken)
         np.testing.assert_allclose((Tensor(a) @ Tensor(a)).numpy(), a @ a, rtol=1e-4, atol=1e-4)
     tables = diskcache.db_connection().execute("SELECT name FROM sqlite_master WHERE name LIKE 'beam%'").fetchall()
     assert not tables, "nothing that failed is kept"

@@ -1,9 +1,13 @@
 """Search for a faster schedule of one kernel by running candidates (BEAM=N).
 
 In:   a prepared kernel SINK, the steps of its policy, and what measures lists of steps on the device.
-Out:  the fastest list of steps that was found. The policy's stay if they are as fast when both are measured again, in
-      turn: the fastest of many measurements may only have been lucky.
+Out:  the fastest list of steps that was found. The policy's stay unless another list is clearly faster in most of
+      several turns, in which they are measured beside each other.
 Why:  the policies estimate; a search measures. What it tries are the neighbours of the best lists so far.
+
+The fastest of many measurements may only have been lucky. A processor that other guests share changes its speed by half
+for a tenth of a second at a time, so that the shortest of several times only tells which list met a fast moment. Times
+of one turn lie milliseconds apart: they share its state, and a turn counts once, however far it lies from the others.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from statistics import median
 from typing import TYPE_CHECKING
 
 from tinygrad.codegen.opt import KernelOptError, Opt
@@ -31,7 +36,9 @@ if TYPE_CHECKING:
 MAX_ROUNDS = 8
 MAX_SECONDS = 1.0  # for each list that is kept: no further list is changed after that
 MIN_GAIN = 0.97  # a round, or a search, that gains less than 3 % is not worth more
-CONFIRMATIONS = 5  # times that the winner and the policy's steps are measured again
+FINALISTS = 3  # the fastest lists, which are measured again beside the policy's: the very fastest may have been lucky
+TURNS, TURNS_AT_ONCE = 9, 3
+WINS = 7  # turns in which a list must gain so much: a list that is not faster gains in fewer than half of them
 LAUNCH_SECONDS = 4e-6  # a kernel that takes no longer is left alone: starting it costs as much
 # A search must not take longer than what it is for: a kernel of 20 us is worth few tries, one of 1 ms a whole round.
 TRIES_PER_SECOND = 200_000
@@ -143,6 +150,7 @@ class _Search:
         self.seen: set[Hashable] = set()
         self.bad_moves: set[tuple[Opt | None, Opt | None]] = set()
         self.tried = 1
+        self.times: dict[Steps, float] = {}
         self.policy_seconds = self.seconds = math.inf
 
     def run(self, start: Steps, width: int) -> Steps:
@@ -153,13 +161,13 @@ class _Search:
         if self.seconds > LONG_SECONDS:  # measured as its candidates will be
             self.seconds = self.measure(start, self.seconds)
         self.seen.add(structure(replay(self.sink, self.renderer, start)))
-        best = self._rounds([(self.seconds, start)], width)
-        if best != start and self._is_faster(best, start):
-            return best
+        slower = self.seconds  # than which candidates must be faster
+        self._rounds([(slower, start)], width)
+        faster = [steps for steps, seconds in self.times.items() if seconds < slower]
         self.seconds = self.policy_seconds
-        return start
+        return self._best_in_turns(sorted(faster, key=lambda steps: self.times[steps])[:FINALISTS], start)
 
-    def _rounds(self, beam: list[tuple[float, Steps]], width: int) -> Steps:
+    def _rounds(self, beam: list[tuple[float, Steps]], width: int) -> None:
         most = int(min(max(self.policy_seconds * TRIES_PER_SECOND, FEWEST_TRIES), MOST_TRIES))
         expanded: set[Steps] = set()
         deadline = time.monotonic() + MAX_SECONDS * width
@@ -176,7 +184,6 @@ class _Search:
             self.report.round(number, self.tried, *beam[0])
             if self.seconds > before * MIN_GAIN or before - self.seconds < getenv("BEAM_MIN_PROGRESS", 0.01) * 1e-6:
                 break
-        return beam[0][1]
 
     def _new(self, steps: Steps, most: int) -> Iterator[Steps]:
         """Yield neighbours that give loops which no candidate had yet."""
@@ -199,13 +206,29 @@ class _Search:
         for steps in candidates:
             seconds = self.measure(steps, limit)
             self.report.timed(steps, seconds)
+            self.times[steps] = seconds
             timed.append((seconds, steps))
             limit = min(limit, seconds)
         self.tried += len(candidates)
         return timed
 
-    def _is_faster(self, steps: Steps, start: Steps) -> bool:
-        """Whether steps are faster than the policy's, both measured anew, in turn and each at its best."""
-        times = [[self.measure(s, NO_MEASUREMENT) for s in (steps, start)] for _ in range(CONFIRMATIONS)]
-        self.seconds, self.policy_seconds = (min(each) for each in zip(*times, strict=True))
-        return self.seconds < self.policy_seconds * MIN_GAIN
+    def _best_in_turns(self, rivals: list[Steps], start: Steps) -> Steps:
+        """Return which of several lists gains most over the policy's, all measured anew; the policy's if none does."""
+        turns: dict[Steps, list[tuple[float, float]]] = {steps: [] for steps in rivals}
+        for _ in range(0, TURNS, TURNS_AT_ONCE):
+            if not rivals:
+                return start
+            for first, *others in self.measure.turns([start, *rivals], TURNS_AT_ONCE):
+                for steps, seconds in zip(rivals, others, strict=True):
+                    turns[steps].append((first, seconds))
+            rivals = [steps for steps in rivals if _losses(turns[steps]) <= TURNS - WINS]
+        if not rivals:
+            return start
+        best = min(rivals, key=lambda steps: median(seconds / first for first, seconds in turns[steps]))
+        self.policy_seconds, self.seconds = (median(each) for each in zip(*turns[best], strict=True))
+        return best
+
+
+def _losses(turns: list[tuple[float, float]]) -> int:
+    """Return in how many turns the second time is not clearly shorter than the first."""
+    return sum(not seconds < first * MIN_GAIN for first, seconds in turns)

@@ -69,9 +69,17 @@ class Worker:
 
     def time(self, steps: Steps, variant: Variant, limit: float, checked: bool) -> float:
         """Time a variant; see ``Stopwatch``."""
+        return self._watch(checked).seconds(self.variants.setdefault(steps, variant), limit)
+
+    def turns(self, variants: dict[Steps, Variant], count: int, checked: bool) -> list[list[float]]:
+        """Time variants in turns; see ``Stopwatch``."""
+        known = [self.variants.setdefault(steps, variant) for steps, variant in variants.items()]
+        return self._watch(checked).turns(known, count)
+
+    def _watch(self, checked: bool) -> Stopwatch:
         if self.watch is None:
             self.watch = Stopwatch(self.sink, self.renderer, checked)
-        return self.watch.seconds(self.variants.setdefault(steps, variant), limit)
+        return self.watch
 
 
 def _answer(worker: Worker, request: bytes) -> tuple[str, Any]:

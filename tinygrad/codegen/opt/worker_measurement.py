@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad import settings
-from tinygrad.codegen.opt.measure import NO_MEASUREMENT, Variant
+from tinygrad.codegen.opt.measure import NO_MEASUREMENT, Variant, no_turns
 from tinygrad.codegen.opt.worker_pool import QUIET, START_SECONDS, WorkerLost, WorkerProcess, pool
 from tinygrad.helpers import getenv
 from tinygrad.record import record
@@ -181,16 +181,29 @@ class WorkerMeasurement:
         variant = self._variants[steps]
         if variant is None:
             return NO_MEASUREMENT
-        seconds: float | None = _POLICY_SECONDS if limit == NO_MEASUREMENT else _RUN_SECONDS + _RUNS * limit
-        try:
-            worker = pool.workers(1)[0]
-            self._introduce(worker)
-            worker.send("time", steps, variant, limit, self.report.strict)
-        except (WorkerLost, KernelRefusedError) as error:
-            self.report.failed(steps, error)
-            return NO_MEASUREMENT
-        took = self._value(steps, worker, seconds if getenv("BEAM_DEV_TIMEOUT", 1) else None)
+        seconds = _POLICY_SECONDS if limit == NO_MEASUREMENT else _RUN_SECONDS + _RUNS * limit
+        took = self._timed(steps, seconds, "time", steps, variant, limit, self.report.strict)
         if took is None:
             self._variants[steps] = None
             return NO_MEASUREMENT
         return float(took)
+
+    def turns(self, variants: Sequence[Steps], count: int) -> list[list[float]]:
+        """Return the seconds of each variant in each of ``count`` turns."""
+        known = {steps: variant for steps in variants if (variant := self._variants[steps]) is not None}
+        if len(known) < len(variants):
+            return no_turns(variants, count)
+        seconds = _POLICY_SECONDS * count
+        turns: list[list[float]] | None = self._timed(variants[-1], seconds, "turns", known, count, self.report.strict)
+        return no_turns(variants, count) if turns is None else turns
+
+    def _timed(self, steps: Steps, seconds: float, *request: Any) -> Any:
+        """Return the first worker's answer to a request; None if that failed, which is told of ``steps``."""
+        try:
+            worker = pool.workers(1)[0]
+            self._introduce(worker)
+            worker.send(*request)
+        except (WorkerLost, KernelRefusedError) as error:
+            self.report.failed(steps, error)
+            return None
+        return self._value(steps, worker, seconds if getenv("BEAM_DEV_TIMEOUT", 1) else None)
