@@ -39,7 +39,7 @@ class Searches(Bench):
     """One process of ours without a search, and one for each width of it, which writes down its searches.
 
     Args:
-        widths: Values of BEAM.
+        widths: Values of BEAM; each has a log, in which notes say whose searches follow.
         threads: Threads, and processors, of each.
         scratch: Folder for results, caches and outcomes of searches.
     """
@@ -58,10 +58,25 @@ class Searches(Bench):
     def _log(self, width: int | str) -> Path:
         return self.scratch / f"searches-{width}.jsonl"
 
-    def searches(self, width: str) -> list[dict[str, Any]]:
-        """Return what the searches of one width found so far, in the order in which they ended."""
-        log = self._log(width)
-        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+    def begin(self, workload: str) -> None:
+        """Note in the logs that the searches that follow are those of a workload.
+
+        One that was stopped and is measured again finds on disk what it had searched for, so that all that follows
+        any of its notes is its own.
+        """
+        for width in self.names:
+            with self._log(width).open("a", encoding="utf-8") as log:
+                log.write(json.dumps({"workload": workload}) + "\n")
+
+    def searches(self, width: str, workload: str) -> list[dict[str, Any]]:
+        """Return what the searches of one width found for a workload, in the order in which they ended."""
+        log, current, found = self._log(width), "", []
+        for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
+            entry = json.loads(line)
+            current = entry.get("workload", current)
+            if current == workload and "workload" not in entry:
+                found.append(entry)
+        return found
 
 
 @dataclass(frozen=True)
@@ -104,12 +119,12 @@ class Result:
         return self.widths[width].changed > 0 and self.gain(width) < 1 - noise
 
 
-def measured(made: Searches, workload: Workload, earlier: Sequence[Result], options: argparse.Namespace) -> Result:
-    """Search for and measure one workload; searches that are not of an ``earlier`` one are its own."""
-    before = {name: sum(len(r.widths[name].searches) for r in earlier) for name in made.names}
+def measured(made: Searches, workload: Workload, options: argparse.Namespace) -> Result:
+    """Search for and measure one workload."""
+    made.begin(workload.name)
     row: Row = made.row(workload, options)
     widths = {
-        name: Width(row.seconds(m), m.spread, made.searches(name)[before[name] :]) for name, m in row.peers.items()
+        name: Width(row.seconds(m), m.spread, made.searches(name, workload.name)) for name, m in row.peers.items()
     }
     return Result(workload.name, row.seconds(row.ours), row.ours.spread, widths, row.failures)
 
@@ -214,7 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if workload.name in results:
                     continue
                 print(workload.name, file=sys.stderr, flush=True)
-                results[workload.name] = measured(made, workload, list(results.values()), arguments)
+                results[workload.name] = measured(made, workload, arguments)
                 path.write_text(json.dumps({name: asdict(r) for name, r in results.items()}), encoding="utf-8")
         finally:
             made.stop()

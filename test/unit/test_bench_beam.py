@@ -68,6 +68,27 @@ def test_kept_results_are_not_measured_again(tmp_path: Path, capsys: pytest.Capt
     assert not printed.err
 
 
+def test_searches_of_a_stopped_workload_are_its_own(tmp_path: Path) -> None:
+    """A command that was stopped in the middle of one, and goes on with it or with another one."""
+
+    def searched(policy: float) -> None:
+        with (tmp_path / "searches-2.jsonl").open("a", encoding="utf-8") as log:
+            log.write(json.dumps(search(policy, policy)) + "\n")
+
+    stopped, other = "20 x matmul 16^3", "20 x matmul 64^3"
+    made = beam.Searches([2], 1, tmp_path)
+    made.begin(stopped)
+    searched(1.0)
+    made = beam.Searches([2], 1, tmp_path)
+    made.begin(other)
+    searched(2.0)
+    made.begin(stopped)
+    searched(3.0)
+    assert [s["seconds"] for s in made.searches("2", stopped)] == [1.0, 3.0]
+    assert [s["seconds"] for s in made.searches("2", other)] == [2.0]
+    assert not made.searches("2", "matmul 512^3")
+
+
 def test_searches_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tinygrad.helpers import getenv
 
