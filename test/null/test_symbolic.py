@@ -13,8 +13,10 @@ from hypothesis import given, settings, strategies as st
 from test.helpers_timing import processor_seconds
 from tinygrad.dtype import Invalid, dtypes
 from tinygrad.uop import AxisType, GroupOp, Ops
+from tinygrad.uop.affine import normalize_product, normalize_sum
 from tinygrad.uop.alu import exec_alu
 from tinygrad.uop.bounds import vmin_vmax
+from tinygrad.uop.movement import apply_movement_op, flatten_index
 from tinygrad.uop.ops import UOp, graph_rewrite
 from tinygrad.uop.render import render
 from tinygrad.uop.symbolic import pm_move_where_on_load, simplify_valid, sym, symbolic, symbolic_simple, uop_given_valid
@@ -597,3 +599,59 @@ def test_the_order_of_a_sum_does_not_depend_on_loop_numbers(numbers):
     loops = {UOp.range(12, numbers[0]): UOp.range(12, 0), UOp.range(20, numbers[1]): UOp.range(20, 1)}
     renumbered = [index.simplify().substitute(loops) for index in indices(*numbers)]
     assert renumbered == [index.simplify() for index in indices(0, 1)]
+
+
+# ---- what comes out in normal form is not simplified once more ------------------------------------------------------
+
+
+def _index_of_loops(sizes):
+    return [UOp.range(size, i, AxisType.LOOP) for i, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize("sizes", [(4, 5, 6), (1, 5, 1, 7), (3,), (1, 1)])
+def test_an_index_of_loops_is_written_in_normal_form(sizes, monkeypatch):
+    loops = _index_of_loops(sizes)
+    written = sum((loop * math.prod(sizes[i + 1 :]) for i, loop in enumerate(loops)), UOp.const(0, dtypes.weakint))
+    expected = written.simplify()
+    monkeypatch.setattr("tinygrad.uop.rewrite.graph_rewrite", lambda *args, **kwargs: pytest.fail("it was rewritten"))
+    assert flatten_index(sizes, loops) is expected
+
+
+def test_an_index_of_anything_else_is_simplified():
+    a, b = _index_of_loops((8, 6))
+    assert flatten_index((4, 2), (a // 2, a % 2)) is a  # quotient and remainder join
+    assert flatten_index((6, 4, 2), (b, a // 2, a % 2)) is (b * 8 + a).simplify()
+    assert flatten_index((6, 1), (b, a)) is b
+    v = UOp.variable("v", 1, 9)
+    assert flatten_index((6, v), (b, a)) is (b * v + a).simplify()
+
+
+@pytest.mark.parametrize("by", [-3, 2])
+def test_shifted_indices_are_normal_sums(by):
+    a, b = _index_of_loops((8, 6))
+    arg = ((2, 9),) if by > 0 else ((3, 0),)
+    op = Ops.SHRINK if by > 0 else Ops.PAD
+    assert apply_movement_op(op, (12,), arg, (a * 3 + b + 1,)) == ((a * 3 + b + (by + 1)).simplify(),)
+
+
+def test_loops_with_numbers_of_their_own_are_ordered_without_digests():
+    loops = [UOp.range(size, 900 + i, AxisType.LOOP) for i, size in enumerate((11, 13, 17))]
+    total = (loops[2] + loops[0] * 7 + loops[1] * 5).simplify()
+    assert total is ((loops[0] * 7 + loops[1] * 5) + loops[2]).simplify()
+    assert not any(hasattr(loop, "_key") for loop in loops)
+
+
+def test_a_sum_in_normal_form_is_not_taken_apart_again(monkeypatch):
+    loops = _index_of_loops((4, 5, 6, 7))
+    whole = (loops[3] * 2 + loops[1] * 210 + loops[2] * 30 + loops[0] * 1050 + 1).simplify()
+    sums = [u for u in whole.toposort() if u.op is Ops.ADD]
+    assert len(sums) == 4
+    monkeypatch.setattr("tinygrad.uop.affine.linear", lambda *args: pytest.fail("it was taken apart"))
+    assert [normalize_sum(u) for u in sums] == [None] * 4
+    assert normalize_product(loops[3] * 2) is None
+
+
+def test_a_sum_that_joins_again_is_normal_at_once():
+    a, b = _index_of_loops((8, 6))
+    joined = (a % 4 + b * 8 + (a // 4) * 4).simplify()
+    assert joined is (a + b * 8).simplify()

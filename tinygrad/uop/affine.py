@@ -8,7 +8,7 @@ Why:  the rules for division, remainder and comparison look at coefficients; two
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tinygrad.dtype import Invalid, dtypes
 from tinygrad.uop import Ops
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 Terms: TypeAlias = "dict[UOp, int]"
+_NEUTRAL: Final = (0, 1, Invalid)
 
 
 def const(value: int) -> UOp:
@@ -26,16 +27,31 @@ def const(value: int) -> UOp:
     return UOp(Ops.CONST, dtypes.weakint, (), value)
 
 
+class _ByKey:
+    """A node that sorts by its digest, which is only computed where all that comes before it in a sort key is equal."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: UOp) -> None:
+        self.node = node
+
+    def __lt__(self, other: _ByKey) -> bool:
+        return self.node.key < other.node.key
+
+
 def order(u: UOp) -> tuple[Any, ...]:
     """Return a sort key of terms that is the same in every process.
 
     Quotients and the like are sorted by their loops and constants, so that a kernel whose loops had other numbers when
     it was built ends up with the same sums.
     """
-    if u.op is Ops.PARAM:
-        return int(Ops.PARAM), u.arg.name or "", u.key
+    op = u.op
+    if op is Ops.RANGE and len(u.src) == 1:  # most terms are loops
+        return int(op), _number(u), _ByKey(u)
+    if op is Ops.PARAM:
+        return int(op), u.arg.name or "", _ByKey(u)
     loops = ",".join(sorted(_number(r) for r in u.ranges))
-    return int(u.op), loops + "".join(f"|{s.arg}" for s in u.src[1:] if s.op is Ops.CONST), u.key
+    return int(op), loops + "".join(f"|{s.arg}" for s in u.src[1:] if s.op is Ops.CONST), _ByKey(u)
 
 
 def _number(loop: UOp) -> str:
@@ -90,6 +106,16 @@ def build(terms: Terms, constant: int) -> UOp:
     return result if constant == 0 else UOp(Ops.ADD, dtypes.weakint, (result, const(constant)))
 
 
+def weighted_sum(*parts: tuple[UOp, int], constant: int = 0) -> UOp:
+    """Return the normal form of a constant and a sum of scaled nodes."""
+    terms: Terms = {}
+    for node, scale in parts:
+        more, extra = linear(node, scale)
+        add_into(terms, more)
+        constant += extra
+    return build(terms, constant)
+
+
 def interval(terms: Terms, constant: int) -> tuple[int, int]:
     """Return inclusive bounds of a sum."""
     low = high = constant
@@ -138,17 +164,28 @@ def normalize_sum(u: UOp) -> UOp | None:
     """Bring a sum into normal form; put quotients and remainders of one value together again."""
     from tinygrad.uop.divmod import recombine
 
-    if u._shape != ():
+    if u._shape != () or hasattr(u, "_is_normal_sum"):
         return None
     terms, constant = linear(u)
     if any(t.op is Ops.FLOORMOD for t in terms):
         terms, constant = recombine(terms, constant)
-    return build(terms, constant)
+    result = build(terms, constant)
+    # The rewriter comes by again: at the result, and before at each of the shorter sums that it begins with.
+    part = result
+    while part.op is Ops.ADD:
+        part._is_normal_sum = True
+        part = part.src[0]
+    return result
 
 
 def normalize_product(u: UOp) -> UOp | None:
     """Bring a product into normal form."""
-    return times(*u.src) if u._shape == () else None
+    if u._shape != ():
+        return None
+    term, factor = u.src
+    if term.op is Ops.RANGE and factor.op is Ops.CONST and factor.arg not in _NEUTRAL and term.vmin != term.vmax:
+        return None  # nearly all products of index arithmetic
+    return times(term, factor)
 
 
 def largest(u: UOp) -> UOp:

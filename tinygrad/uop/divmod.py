@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
-from tinygrad.uop.affine import Terms, add_into, build, const, interval, linear, product, surely_below
+from tinygrad.uop.affine import Terms, add_into, build, const, interval, linear, product, surely_below, weighted_sum
 from tinygrad.uop.alu import cmod
 
 if TYPE_CHECKING:
@@ -25,16 +25,6 @@ def _node(op: Ops, x: UOp, n: int) -> UOp:
     from tinygrad.uop.ops import UOp
 
     return UOp(op, dtypes.weakint, (x, const(n)))
-
-
-def _sum(*parts: tuple[UOp, int], constant: int = 0) -> UOp:
-    """Return the normal form of a sum of scaled nodes."""
-    terms: Terms = {}
-    for node, scale in parts:
-        more, extra = linear(node, scale)
-        add_into(terms, more)
-        constant += extra
-    return build(terms, constant)
 
 
 def _group(rest: Terms, k: int, n: int) -> tuple[int, Terms, int, Terms, int] | None:
@@ -78,7 +68,7 @@ def _divide_rest(rest: Terms, k: int, n: int) -> UOp:
         (t,) = rest
         divisor = t.src[1].arg if t.op in (Ops.FLOORDIV, Ops.FLOORMOD) and t.src[1].op is Ops.CONST else 0
         if t.op is Ops.FLOORDIV and divisor > 0:  # (x//a + k) // n = (x + a*k) // (a*n)
-            return floordiv(_sum((t.src[0], 1), constant=divisor * k), divisor * n)
+            return floordiv(weighted_sum((t.src[0], 1), constant=divisor * k), divisor * n)
         if t.op is Ops.FLOORMOD and divisor > 0 and k == 0 and divisor % n == 0:  # (x % (n*m)) // n = (x // n) % m
             return floormod(floordiv(t.src[0], n), divisor // n)
     if (found := _group(rest, k, n)) is not None:  # (g*a + b) // (g*m) = a // m   for 0 <= b < g
@@ -102,10 +92,10 @@ def floormod(x: UOp, n: int) -> UOp:
     rest = {t: r for t, c in rest.items() if (r := cmod(c, n))}
     g = math.gcd(n, *rest.values())
     if g > 1:  # (g*x + k) % (g*m) = g * ((x + k//g) % m) + k%g
-        return _sum((floormod(build({t: c // g for t, c in rest.items()}, k // g), n // g), g), constant=k % g)
+        return weighted_sum((floormod(build({t: c // g for t, c in rest.items()}, k // g), n // g), g), constant=k % g)
     if (found := _group(rest, k, n)) is not None:  # (g*a + b) % (g*m) = g * (a % m) + b   for 0 <= b < g
         g, multiples, k_high, others, k_low = found
-        return _sum((floormod(build(multiples, k_high), n // g), g), (build(others, k_low), 1))
+        return weighted_sum((floormod(build(multiples, k_high), n // g), g), (build(others, k_low), 1))
     return _node(Ops.FLOORMOD, build(rest, k), n)
 
 
@@ -218,7 +208,7 @@ def _symbolic(u: UOp, d: UOp) -> UOp | None:
         return build(rest, constant) if below else UOp(u.op, u.dtype, (build(rest, constant), d))
     if below:
         return build(quotient, number)
-    return _sum((build(quotient, number), 1), (UOp(u.op, u.dtype, (build(rest, constant), d)), 1))
+    return weighted_sum((build(quotient, number), 1), (UOp(u.op, u.dtype, (build(rest, constant), d)), 1))
 
 
 def simplify_divmod(u: UOp) -> UOp | None:
@@ -240,5 +230,5 @@ def simplify_divmod(u: UOp) -> UOp | None:
     if n > 0:
         return floordiv(x, n) if u.op is Ops.FLOORDIV else floormod(x, n)
     # x // -n = (-x) // n   and   x % -n = -((-x) % n)
-    negated = _sum((x, -1))
-    return floordiv(negated, -n) if u.op is Ops.FLOORDIV else _sum((floormod(negated, -n), -1))
+    negated = weighted_sum((x, -1))
+    return floordiv(negated, -n) if u.op is Ops.FLOORDIV else weighted_sum((floormod(negated, -n), -1))

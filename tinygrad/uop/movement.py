@@ -13,6 +13,7 @@ from typing import Any
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
+from tinygrad.uop.affine import weighted_sum
 from tinygrad.uop.ops import UOp, sint, sint_to_uop
 
 Idxs = tuple[UOp, ...]
@@ -35,13 +36,32 @@ def strides_of(shape: Sequence[sint]) -> tuple[sint, ...]:
 
 def flatten_index(shape: Sequence[sint], idxs: Sequence[UOp]) -> UOp:
     """Return the row-major element number of ``idxs``."""
+    parts = [
+        (i, stride)
+        for i, stride, size in zip(idxs, strides_of(shape), shape, strict=True)
+        if not (isinstance(size, int) and size == 1)
+    ]
+    fixed = [(i, stride) for i, stride in parts if isinstance(stride, int) and _is_index(i)]
+    if len(fixed) == len(parts):
+        total = weighted_sum(*fixed)
+        # Of loops alone the normal form of a sum has nothing left to simplify.
+        return total if all(i.op is Ops.RANGE for i, _ in parts) else total.simplify()
     flat: UOp | None = None
-    for stride, size, i in zip(strides_of(shape), shape, idxs, strict=True):
-        if isinstance(size, int) and size == 1:
-            continue
+    for i, stride in parts:
         term = i if isinstance(stride, int) and stride == 1 else i * stride
         flat = term if flat is None else flat + term
     return zero() if flat is None else flat.simplify()
+
+
+def _is_index(i: UOp) -> bool:
+    return i.dtype is dtypes.weakint and i._shape == ()
+
+
+def _moved(i: UOp, by: sint) -> UOp:
+    """Return the index that is ``by`` further on."""
+    if type(by) is int and _is_index(i):
+        return weighted_sum((i, 1), constant=by).simplify()
+    return (i + by).simplify()
 
 
 def steps(index: UOp) -> dict[UOp, int] | None:
@@ -127,12 +147,12 @@ def apply_movement_op(op: Ops, in_shape: tuple[sint, ...], arg: Any, idxs: Idxs)
             return tuple(zero() if isinstance(s, int) and s == 1 else i for s, i in zip(in_shape, inner, strict=True))
         case Ops.SHRINK:
             return tuple(
-                i if isinstance(start, int) and start == 0 else (i + start).simplify()
+                i if isinstance(start, int) and start == 0 else _moved(i, start)
                 for i, (start, _) in zip(idxs, arg, strict=True)
             )
         case Ops.PAD:
             return tuple(
-                i if isinstance(before, int) and before == 0 else (i - before).simplify()
+                i if isinstance(before, int) and before == 0 else _moved(i, -before)
                 for i, (before, _) in zip(idxs, arg, strict=True)
             )
         case Ops.FLIP:

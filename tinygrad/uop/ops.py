@@ -72,8 +72,8 @@ class UOp(
     """
 
     __slots__ = (
-        "__weakref__", "_axis_", "_bounds", "_device_", "_footprint", "_key", "_made_by", "_ops_below", "_ranges",
-        "_rewrites", "_shape_", "_simplified", "_states", "arg", "dtype", "op", "src", "tag",
+        "__weakref__", "_axis_", "_bounds", "_device_", "_footprint", "_is_normal_sum", "_key", "_made_by",
+        "_ops_below", "_ranges", "_rewrites", "_shape_", "_simplified", "_states", "arg", "dtype", "op", "src", "tag",
     )  # fmt: skip
     op: Ops
     dtype: DType
@@ -83,6 +83,7 @@ class UOp(
     # Missing until they are first asked for, like the slots of DerivedProperties.
     _rewrites: dict[int, UOp | None]
     _simplified: UOp
+    _is_normal_sum: bool  # see ``uop/affine.py``
     # What made the node, for people who look at it; not part of what it is.
     _made_by: Metadata | tuple[Metadata, ...] | None
 
