@@ -66,11 +66,15 @@ class Compiler:
     def compile_and_keep(self, src: str) -> bytes:
         """Compile ``src`` and put the result into the disk cache."""
         made = self.compile(src)
+        self.keep(src, made)
+        return made
+
+    def keep(self, src: str, lib: bytes) -> None:
+        """Put what ``src`` was compiled to into the disk cache."""
         if self.cachekey is not None:
             from tinygrad.helpers import diskcache_put
 
-            diskcache_put(self.cachekey, _digest(src), made)
-        return made
+            diskcache_put(self.cachekey, _digest(src), lib)
 
     def disassemble(self, lib: bytes) -> None:
         """Print the machine code of a compiled program."""

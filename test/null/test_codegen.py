@@ -7,7 +7,7 @@ import pytest
 from test.helpers_ast import at, kernel, loop, param, red, store
 from test.null.test_opt import Vectors, matmul
 from tinygrad.codegen.late.affine import affine, from_affine
-from tinygrad.codegen.late.linearizer import linearize
+from tinygrad.codegen.late.linearizer import _Blocks, linearize
 from tinygrad.codegen.late.lower import Lowering
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.policy import optimize_kernel
@@ -167,3 +167,19 @@ def test_a_loop_cannot_be_read_from_outside() -> None:
     )
     with pytest.raises(RuntimeError, match="do not nest"):
         Lowering(crossing, dtypes.int64)
+
+
+def test_items_in_the_order_of_their_keys_are_those_that_a_queue_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_keys, by_need = _Blocks.ordered, _Blocks._ordered_by_need
+    found = []
+
+    def both(blocks: _Blocks, block: UOp | None) -> list[UOp]:
+        with monkeypatch.context() as patch:
+            patch.setattr(_Blocks, "_ordered_by_need", lambda *args: pytest.fail("the order of the keys was not taken"))
+            found.append(by_keys(blocks, block))
+        assert found[-1] == by_need(blocks, blocks.items[block])
+        return found[-1]
+
+    monkeypatch.setattr(_Blocks, "ordered", both)
+    assert_well_formed(lowered(matmul(8, 8, 8, (Opt(OptOps.UPCAST, 0, 2), Opt(OptOps.UNROLL, 0, 2)))))
+    assert sum(map(len, found)) > 5

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Context, Device, GlobalCounters, Tensor, Variable
+from tinygrad.codegen import program_cache
 from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
 from tinygrad.engine import realize
@@ -34,6 +35,11 @@ def add_kernel(value: float, n: int = N) -> UOp:
     out, x = UOp.param(0, dtypes.float, (n,)), UOp.param(1, dtypes.float, (n,))
     r = UOp.range(n, 0)
     return UOp.sink(out.index(r).store(x.index(r) + UOp.const(value, dtypes.float)).end(r), arg=KernelInfo())
+
+
+def unseen_number() -> float:
+    """Return a number whose kernels no earlier run has left on disk."""
+    return 1e5 + int.from_bytes(os.urandom(3), "little") / 256
 
 
 def call(body: UOp, *args: UOp) -> UOp:
@@ -120,14 +126,40 @@ def test_many_kernels_compile_in_parallel(monkeypatch):
 
     monkeypatch.setattr(realize, "start_launch", watched)
     x, y = filled(np.arange(N)), UOp.new_buffer("CPU", N, dtypes.float)
-    linear = schedule(*(call(add_kernel(100.5 + i), y, x) for i in range(6)))
+    first = unseen_number()
+    linear = schedule(*(call(add_kernel(first + i), y, x) for i in range(6)))
     with Context(PARALLEL=3):
         run_linear(linear)
-    np.testing.assert_array_equal(y.buffer.numpy(), np.arange(N) + np.float32(105.5))
+    np.testing.assert_array_equal(y.buffer.numpy(), np.arange(N, dtype=np.float32) + np.float32(first + 5))
     assert lowering == {threading.current_thread()}
     # The thread that lowers compiles too, once nothing is left to lower.
     assert any(name.startswith("tinygrad-compile") for name in names)
     assert all(name.startswith("tinygrad-compile") for name in names - {threading.current_thread().name})
+
+
+def test_threads_that_compile_neither_load_nor_store(monkeypatch):
+    compiling, loading, storing = set(), set(), set()
+
+    def noting(owner, name, threads):
+        function = getattr(owner, name)
+
+        def noted(*args):
+            threads.add(threading.current_thread())
+            return function(*args)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    noting(Device["CPU"].renderer.compiler, "compile", compiling)
+    noting(realize, "KernelLaunch", loading)
+    noting(program_cache, "diskcache_put", storing)
+    x, y = filled(np.arange(N)), UOp.new_buffer("CPU", N, dtypes.float)
+    first = unseen_number()
+    linear = schedule(*(call(add_kernel(first + i), y, x) for i in range(12)))
+    with Context(PARALLEL=3, CCACHE=1, CACHELEVEL=2):
+        run_linear(linear)
+    np.testing.assert_array_equal(y.buffer.numpy(), np.arange(N, dtype=np.float32) + np.float32(first + 11))
+    assert compiling - {threading.current_thread()}
+    assert loading == storing == {threading.current_thread()}
     assert not any(t.name.startswith("tinygrad-compile") for t in threading.enumerate())
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tinygrad.codegen.kernel_record import record_kernel
 from tinygrad.codegen.program_cache import kept_program, load_program, load_programs, save_program
@@ -26,6 +26,9 @@ from tinygrad.uop.ops import ProgramInfo, UOp
 if TYPE_CHECKING:
     from tinygrad.codegen.pipeline import full_rewrite_to_sink, linearize, lower_to_list
     from tinygrad.renderer import Renderer
+
+T = TypeVar("T")
+Step: TypeAlias = Callable[[], T]
 
 # A kernel takes some 25 KiB: its graph and source, half of it; its binary, and that in executable pages.
 to_program_cache: Recent[tuple[Any, ...], UOp] = Recent(most=3072)
@@ -64,16 +67,21 @@ def _with_binary(program: UOp, binary: bytes) -> UOp:
     return program.replace(src=(*program.src, UOp(Ops.BINARY, dtypes.uint8, (), binary)))
 
 
-def _complete(program: UOp, renderer: Renderer) -> Callable[[], UOp]:
+def _complete(program: UOp, renderer: Renderer) -> Step[Step[UOp]]:
     """Return what adds to a PROGRAM that it lacks: the binary of its own source, or everything from its kernel."""
     parts = {u.op: u for u in program.src}
     if Ops.BINARY in parts:
-        return lambda: program
+        return lambda: lambda: program
     if Ops.SOURCE not in parts:
         return start_program(parts[Ops.SINK], renderer)
     if not isinstance(program.arg, ProgramInfo):
         raise RuntimeError("to_program: a PROGRAM with its own SOURCE needs a ProgramInfo that says how it is launched")
-    return lambda: compile_source(program, renderer)
+
+    def compile_own() -> Step[UOp]:
+        made = compile_source(program, renderer)
+        return lambda: made
+
+    return compile_own
 
 
 def to_program(ast: UOp, renderer: Renderer) -> UOp:
@@ -88,37 +96,46 @@ def to_program(ast: UOp, renderer: Renderer) -> UOp:
         RuntimeError: Another op.
         CompileError: The compiler refused the source.
     """
-    return start_program(ast, renderer)()
+    return start_program(ast, renderer)()()
 
 
-def start_program(ast: UOp, renderer: Renderer) -> Callable[[], UOp]:
-    """Do what ``to_program`` does in Python; the rest, which may run in another thread, is the call of the result.
+def start_program(ast: UOp, renderer: Renderer) -> Step[Step[UOp]]:
+    """Do the first of the three steps of ``to_program``: lower the kernel. The call of the result compiles it.
 
-    Lowering holds the interpreter lock and a compiler does not: one thread that lowers kernel after kernel while
-    others compile them waits less than several that do both.
+    That one may run in another thread. What it returns takes the last step: it keeps the program, and returns it.
+
+    Lowering and keeping hold the interpreter lock and a compiler does not: one thread that lowers kernel after kernel
+    while others do nothing but compile them waits less than several that do it all, as each time that a thread wants
+    the lock back it waits, and so does the other one until it is through.
     """
     if ast.op is Ops.PROGRAM:
         return _complete(ast, renderer)
     key, switches = _program_key(ast, renderer)
     kept = to_program_cache.get(key)
     if kept is not None:
-        return lambda: kept
+        return lambda: lambda: kept
     found = load_program(ast, renderer, switches)
     lowered = found if found is not None else _lower(ast, renderer)
     source, compiler = lowered.src[-1].arg, renderer.compiler
     binary = compiler.find(source) if found is None else None
 
-    def finish() -> UOp:
+    def finish(made: bytes | None) -> UOp:
         program = lowered
-        if found is None:
-            program = _with_binary(lowered, compiler.compile_and_keep(source) if binary is None else binary)
+        if made is not None:
+            if binary is None:
+                compiler.keep(source, made)
+            program = _with_binary(lowered, made)
             save_program(ast, program, renderer, switches)
             program = kept_program(ast, program)
         record_kernel(ast, program, renderer)
         with _lock:
             return to_program_cache.setdefault(key, program)
 
-    return finish
+    def compile_lowered() -> Step[UOp]:
+        made = compiler.compile(source) if found is None and binary is None else binary
+        return lambda: finish(made)
+
+    return compile_lowered
 
 
 def _lower(ast: UOp, renderer: Renderer) -> UOp:

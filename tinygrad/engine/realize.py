@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tinygrad import settings
 from tinygrad.device import Buffer, Device
@@ -31,6 +31,8 @@ from tinygrad.uop.ops import UOp, buffers
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
+
+T = TypeVar("T")
 
 # ---- finding and making launches -------------------------------------------------------------------------------------
 
@@ -81,8 +83,8 @@ def _device_of(call: UOp) -> str:
     return str(device)
 
 
-def start_launch(body: UOp, device: str) -> Callable[[], Launch]:
-    """Lower the body of a call; the result compiles and loads it and returns its launch.
+def start_launch(body: UOp, device: str) -> Callable[[], Callable[[], Launch]]:
+    """Lower the body of a call; the result compiles it, and what that returns loads it and returns its launch.
 
     Raises:
         RuntimeError: The body is of a kind that cannot be run.
@@ -90,12 +92,17 @@ def start_launch(body: UOp, device: str) -> Callable[[], Launch]:
     from tinygrad.codegen import start_program
 
     if body.op is Ops.COPY:
-        return lambda: CopyLaunch(device)
+        return lambda: lambda: CopyLaunch(device)
     if body.op is Ops.SINK or body.op is Ops.PROGRAM:
         if getenv("ASSERT_COMPILE", 0):
             raise AssertionError(f"ASSERT_COMPILE: {body.arg.name} would have to be compiled")
-        finish = start_program(body, Device[device].renderer)
-        return lambda: KernelLaunch(finish(), device)
+        compile_body = start_program(body, Device[device].renderer)
+
+        def compile_launch() -> Callable[[], Launch]:
+            finish = compile_body()
+            return lambda: KernelLaunch(finish(), device)
+
+        return compile_launch
     raise RuntimeError(f"run_linear: a call of {body.op.name} cannot be run; expected SINK, PROGRAM or COPY")
 
 
@@ -134,7 +141,7 @@ def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
     # What several kernels print must not be mixed, a search must not measure beside a compiler, and no thread starts
     # any more once the main one has ended.
     if workers < 2 or DEBUG.get() >= 3 or BEAM.get() or not threading.main_thread().is_alive():
-        return [start_launch(*key)() for key in keys]
+        return [start_launch(*key)()() for key in keys]
     from concurrent.futures import ThreadPoolExecutor
 
     # This thread lowers kernel after kernel while the compiler, which releases the interpreter lock, works on others;
@@ -144,29 +151,43 @@ def _make_all(keys: Sequence[tuple[UOp, str]]) -> list[Launch]:
         _short_turns(), diskcache_puts_together(),
         ThreadPoolExecutor(workers - 1, thread_name_prefix="tinygrad-compile") as pool,
     ):  # fmt: skip
-        futures: list[Future[Launch]] = []
+        futures: list[Future[Callable[[], Launch]]] = []
         try:
             works = []
             for key in keys:
                 works.append(in_current_context(start_launch(*key)))
                 futures.append(_submitted(pool, works[-1]))
-            # From the end, where the others come last.
-            own = {i: work() for i, work in reversed([*enumerate(works)]) if futures[i].cancel()}
-            return [own[i] if i in own else future.result() for i, future in enumerate(futures)]
+            return _collected(works, futures)
         except BaseException:
             for future in futures:
                 future.cancel()
             raise
 
 
-def _submitted(pool: ThreadPoolExecutor, work: Callable[[], Launch]) -> Future[Launch]:
+def _collected(
+    works: Sequence[Callable[[], Callable[[], Launch]]], futures: Sequence[Future[Callable[[], Launch]]]
+) -> list[Launch]:
+    """Return the launches of kernels that threads compile; this one loads what they have compiled, and compiles too."""
+    made: dict[int, Launch] = {}
+    first = 0  # of those that are not loaded yet
+    # From the end, where the others come last.
+    for i in reversed(range(len(works))):
+        while first < i and futures[first].done():
+            made[first] = futures[first].result()()
+            first += 1
+        if futures[i].cancel():
+            made[i] = works[i]()()
+    return [made[i] if i in made else future.result()() for i, future in enumerate(futures)]
+
+
+def _submitted(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
     """Return the future of some work; where no thread can start any more, of work that is done."""
     try:
         return pool.submit(work)
     except RuntimeError:  # the main thread has ended just now
         from concurrent.futures import Future
 
-        done: Future[Launch] = Future()
+        done: Future[T] = Future()
         done.set_result(work())
         return done
 

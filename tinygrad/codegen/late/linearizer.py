@@ -147,22 +147,28 @@ class _Blocks:
         self.keys = {u: _key(u, number) if u.op is not Ops.RANGE else (3, ends.get(u, number[u]), 0) for u in item}
 
     def _edges(self, u: UOp, item: dict[UOp, UOp], place: dict[UOp, UOp | None]) -> None:
-        before, mine, home = self.before, item[u], place[u]
+        mine, home = item[u], place[u]
+        same: set[UOp] = set()  # what must come before ``mine``, in the same body
         for s in u.src:
             if s.op is Ops.RANGE:
                 continue  # who reads a loop variable is inside the loop, or closes it
             first, block = item[s], place[s]
+            if block is home:
+                if first is not mine:
+                    same.add(first)
+                continue
             second, at = mine, home
             while at is not block and at is not None:
                 second, at = at, self.parent[at]
             if at is block:
                 if first is not second:
-                    if second in before:
-                        before[second].add(first)
-                    else:
-                        before[second] = {first}
+                    self.before.setdefault(second, set()).add(first)
             elif u.op is not Ops.END:
                 raise RuntimeError(f"linearize: {s.op} is read outside of the loop that computes it, by {u.op}")
+        if same:
+            there = self.before.setdefault(mine, same)
+            if there is not same:
+                there |= same
 
     def _loads_before_stores(self, nodes: list[UOp], place: dict[UOp, UOp | None]) -> None:
         """A read sees its storage without the writes that it does not stand on: they come after it in its loop body."""
@@ -194,6 +200,15 @@ class _Blocks:
     def ordered(self, block: UOp | None) -> list[UOp]:
         """Return the items of a loop body in program order."""
         items = self.items[block]
+        keys, before = self.keys, self.before
+        out = sorted(items, key=keys.__getitem__)
+        position = {item: i for i, item in enumerate(out)}
+        if all(position[first] < i for i, item in enumerate(out) if item in before for first in before[item]):
+            return out  # nearly always
+        return self._ordered_by_need(items)
+
+    def _ordered_by_need(self, items: list[UOp]) -> list[UOp]:
+        """Return the items in the order of their keys, but each after all that it needs."""
         missing = {item: len(self.before.get(item, ())) for item in items}
         users: dict[UOp, list[UOp]] = {}
         for item in items:
