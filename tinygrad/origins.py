@@ -10,8 +10,10 @@ many others nor too much storage were kept since. Values that are realized witho
 single numbers, parts of graphs that are kept already, or copies that such a value stands on: what a program stores on
 purpose is often large, and keeping what it was computed from would double its memory. For the same reason a chain of
 values, each computed from the one before, is kept in part only. A copy of data alone (``clone``, ``contiguous``) has a
-graph as long as a tensor shows the data. Storage of which parts were written has one if no part was computed from what
-was overwritten.
+graph as long as a tensor shows the data.
+
+Storage that was written in place has one if what it held before is known, or if what was written is linear in that: no
+gradient depends on it then. A parameter that was updated by its own gradient is a parameter, and has none.
 
 Where a graph could not be kept, a gradient that would have to go through it is missing; that is a warning.
 """
@@ -31,13 +33,13 @@ from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text, shown
 from tinygrad.forking import renew_in_child
 from tinygrad.live import aliases_of, buffer_under, rebase, storage_under, unsettled_tensors
-from tinygrad.retracing import Retraced, Traced, contents_after, data_under, fills, selects
+from tinygrad.retracing import Retraced, Traced, contents_after, data_under, fills, is_linear
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.views import is_own_constant, own_constant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence, Set
 
     from tinygrad.tensor import Tensor
 
@@ -48,6 +50,7 @@ _MOST_BYTES: Final = 1 << 28
 _LOOK_EVERY: Final = 8
 _LARGE: Final = 1 << 20  # bytes of a value after which it is looked at each time
 _LARGEST: Final = 1000  # nodes of a graph to which further parts of storage are added
+_LARGEST_UPDATED: Final = 256  # nodes of a graph to which an update of all elements is added
 _MOST_LOST: Final = 64  # values whose lost graphs are remembered, for the warning
 
 
@@ -57,8 +60,11 @@ _origins: weakref.WeakKeyDictionary[UOp, Traced] = weakref.WeakKeyDictionary()
 # BUFFER -> what its elements were computed from, where that graph is not kept any more; the newest last. What was
 # overwritten since is in the second set: a gradient of what it holds now misses nothing, if it goes another way.
 _lost: weakref.WeakKeyDictionary[UOp, tuple[weakref.WeakSet[UOp], weakref.WeakSet[UOp]]] = weakref.WeakKeyDictionary()
+# Writes of parameters, computed from their own gradients: a parameter that was updated is a parameter.
+_steps: weakref.WeakSet[UOp] = weakref.WeakSet()
 atexit.register(_origins.clear)  # nodes must not outlive the modules that their removal needs
 atexit.register(_lost.clear)
+atexit.register(_steps.clear)
 
 
 _P = ParamSpec("_P")
@@ -135,7 +141,7 @@ class _Done:
         is_known = not any(u.op is Ops.AFTER for u in nodes)  # a state between two writes is gone
         for storage in reads & self.storages:
             before = self.former.get(storage)
-            if before is None or before.is_stored or not self.storages.isdisjoint(before.nodes):
+            if before is None or not before.is_exact or not self.storages.isdisjoint(before.nodes):
                 is_known = False
             else:
                 replaced[storage] = before.value.reshape(storage.shape)
@@ -207,6 +213,10 @@ def _note_content(write: UOp, done: _Done) -> None:
         done: What was written.
     """
     storage, content = write.without_after, _contents(write)
+    if not _steps.isdisjoint(_states(write)):
+        if storage in done.former:  # no parameter at first
+            _note_lost(storage, done.former[storage].nodes, ())
+        return
     if content is not None:
         value = done.said(content.src[0])[0]
         if value is None:
@@ -223,6 +233,8 @@ def _note_content(write: UOp, done: _Done) -> None:
     nodes = write.toposort(lambda u: u not in done.last or u is write, enter_calls=False)
     read = {u for u in nodes if u.op is Ops.BUFFER and u is not storage}
     below = write.toposort(enter_calls=False).keys() - {storage}
+    if storage in done.former:
+        below |= done.former[storage].nodes - {storage}
     if done.storages.isdisjoint(read) and any(map(_is_variable, below)):  # else it is an update, too
         _note_lost(storage, below, below if _is_update(write) else ())
 
@@ -232,23 +244,20 @@ def _left_in(write: UOp, done: _Done) -> Traced | None:
 
     What it held before, where that is not known, is a constant: then no gradient may depend on it.
     """
-    storage, states = write.without_after, [write]
-    while states[-1].src[0].op is Ops.AFTER:
-        states.append(states[-1].src[0])
-    before = done.former.get(storage)
-    if before is not None and (len(before.nodes) > _LARGEST or not done.storages.isdisjoint(before.nodes)):
+    storage, states = write.without_after, _states(write)
+    before, most = done.former.get(storage), _LARGEST_UPDATED if any(map(_is_update, states)) else _LARGEST
+    if before is not None and (len(before.nodes) > most or not done.storages.isdisjoint(before.nodes)):
         return None
     if any(e.op is not Ops.STORE or e.arg not in {None, Ops.ADD} for state in states for e in state.src[1:]):
         return None
     known = storage.const_like(0) if before is None else before.value.reshape(storage.shape)
-    is_exact = before is not None and not before.is_stored
+    is_exact = before is not None and before.is_exact
     is_said = True
 
     def stored(value: UOp) -> UOp:
         nonlocal is_said, is_exact
         place, earlier = own_constant(state.src[0].const_like(0)), state.src[0]
-        is_free = selects(value, earlier)
-        if is_free or (is_exact and not _is_update(state)):
+        if is_exact or is_linear(value, earlier):
             value = value.substitute({earlier: place}, walk=True)
         said = done.said(value)[0]
         is_said = is_said and said is not None
@@ -257,7 +266,7 @@ def _left_in(write: UOp, done: _Done) -> Traced | None:
     for state in reversed(states):
         known = contents_after(state, known, stored)
         is_exact = is_exact or _contents(state) is not None
-    return Traced(known, is_stored=True) if is_said else None
+    return Traced(known, is_stored=True, is_exact=is_exact) if is_said else None
 
 
 def _keep(buffer: UOp, origin: Traced, is_part: bool = False) -> None:
@@ -286,6 +295,14 @@ def _contents(write: UOp) -> UOp | None:
     return UOp(Ops.CONTIGUOUS, value.dtype, (value.reshape(storage.shape),), tag=storage.arg.slot)
 
 
+def _states(write: UOp) -> list[UOp]:
+    """Return storage after a write, and its states before that, the last first."""
+    states = [write]
+    while states[-1].src[0].op is Ops.AFTER:
+        states.append(states[-1].src[0])
+    return states
+
+
 def _is_update(u: UOp) -> bool:
     """Return whether a node is storage of which a write replaced all elements by what it computed from them."""
     return u.op is Ops.AFTER and _contents(u) is None and fills(u)
@@ -303,6 +320,24 @@ def _lose(buffer: UOp, overwritten: Container[UOp] = ()) -> None:
     origin = _origins.pop(buffer, None)
     if origin is not None:
         _note_lost(buffer, origin.nodes, overwritten)
+
+
+def _read_before(buffer: UOp, overwritten: Set[UOp]) -> None:
+    """Say a graph that reads storage which is overwritten by what that was computed from; forget it if that is unknown.
+
+    Args:
+        buffer: The BUFFER of which the graph is.
+        overwritten: The BUFFERs that are overwritten.
+    """
+    origin = _origins[buffer]
+    held = {u: _origins.get(u) for u in origin.reads if u in overwritten}
+    known = {u: o.value.reshape(u.shape) for u, o in held.items() if o is not None and o.is_exact}
+    if len(known) == len(held) and len(origin.nodes) <= _LARGEST:
+        said = origin.with_moved(known)
+        if len(said.nodes) <= _LARGEST and overwritten.isdisjoint(said.reads):
+            _origins[buffer] = said
+            return
+    _lose(buffer, overwritten)
 
 
 def _note_lost(buffer: UOp, nodes: Collection[UOp], overwritten: Container[UOp]) -> None:
@@ -333,6 +368,15 @@ def _bound_storage() -> None:
 
 
 @_one_at_a_time
+def note_step(write: UOp, gradient: UOp) -> None:
+    """Note the write of a parameter, if what it stores was computed from the gradient of the parameter."""
+    bit = gradient.footprint_bit
+    above = write.toposort(lambda u: u is not gradient and bool(u.footprint & bit), enter_calls=False)
+    if any(gradient in u.src for u in above):
+        _steps.add(write)
+
+
+@_one_at_a_time
 def forget_readers(is_overwritten: Callable[[UOp], bool], is_pending: bool = False) -> None:
     """Forget the graphs that read, or led to, BUFFERs that are about to be overwritten.
 
@@ -344,7 +388,7 @@ def forget_readers(is_overwritten: Callable[[UOp], bool], is_pending: bool = Fal
         return  # walking through weak dictionaries takes its time, even if they are empty
     for buffer, origin in list(_origins.items()):
         if not is_overwritten(buffer) and (gone := {u for u in origin.reads if is_overwritten(u)}):
-            _lose(buffer, gone)
+            _read_before(buffer, gone)
     for known in () if is_pending else (_origins, _lost):
         for buffer in [b for b in list(known.keys()) if is_overwritten(b)]:
             known.pop(buffer)
@@ -357,11 +401,11 @@ def follow(becomes: Mapping[UOp, UOp]) -> None:
         return
     written = {u.without_after for u in becomes if u.op is Ops.AFTER}
     for buffer in [b for b, o in _origins.items() if b not in written and not written.isdisjoint(o.reads)]:
-        _lose(buffer, written)
+        _read_before(buffer, written)
     for storage in written:
         _origins.pop(storage, None)
     for state in becomes:
-        if state.op is Ops.AFTER and fills(state):
+        if state.op is Ops.AFTER and fills(state) and not _is_update(state):
             _lost.pop(state.without_after, None)
     moved = {u: now for u, now in becomes.items() if u.op not in {Ops.AFTER, Ops.BUFFER} and now is not u}
     mask = 0

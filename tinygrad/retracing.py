@@ -11,9 +11,10 @@ So it is with pending writes: they are done once, as they are, and the gradient 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from tinygrad.dtype import dtypes
 from tinygrad.live import buffer_under, is_view_node
 from tinygrad.mixin.written_views import is_whole, view_chain, without_chain, written_mask
 from tinygrad.record import replace
@@ -23,6 +24,7 @@ from tinygrad.uop.storage import unique_slots
 from tinygrad.uop.views import is_own_constant
 
 _COPIES: Final = frozenset({Ops.COPY, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.NOOP})
+_SUMS: Final = frozenset({Ops.ADD, Ops.SUB, Ops.NEG})
 
 
 class Traced:
@@ -31,12 +33,14 @@ class Traced:
     Args:
         value: The expression.
         is_stored: Whether only gradients go through it, and the value is read from storage.
+        is_exact: Whether the expression has the value, too; the one that is computed again has.
     """
 
-    __slots__ = ("_nodes", "is_stored", "value")
+    __slots__ = ("_nodes", "is_exact", "is_stored", "value")
 
-    def __init__(self, value: UOp, is_stored: bool = False) -> None:
+    def __init__(self, value: UOp, is_stored: bool = False, is_exact: bool | None = None) -> None:
         self.value, self.is_stored = value, is_stored
+        self.is_exact = not is_stored if is_exact is None else is_exact
         self._nodes: frozenset[UOp] | None = None
 
     @property
@@ -53,7 +57,7 @@ class Traced:
 
     def with_moved(self, becomes: Mapping[UOp, UOp]) -> Traced:
         """Return the same with nodes in place of others."""
-        return Traced(self.value.substitute(dict(becomes), walk=True), self.is_stored)
+        return Traced(self.value.substitute(dict(becomes), walk=True), self.is_stored, self.is_exact)
 
 
 def contents_after(state: UOp, before: UOp, stored: Callable[[UOp], UOp]) -> UOp:
@@ -101,16 +105,40 @@ def fills(state: UOp) -> bool:
     return any(chain is not None and is_whole(chain) for chain in chains)
 
 
-def selects(value: UOp, part: UOp) -> bool:
-    """Return whether a value takes elements of ``part`` as they are, so that no gradient depends on what they are."""
+def is_linear(value: UOp, part: UOp) -> bool:
+    """Return whether elements of ``part`` are only moved, added and multiplied by numbers.
+
+    Then no gradient depends on what they are.
+    """
     above: set[UOp] = set()
     for u in value.toposort(lambda u: u is not part and bool(u.footprint & part.footprint_bit), enter_calls=False):
         on_the_way = [i for i, s in enumerate(u.src) if s is part or s in above]
         if on_the_way:
             above.add(u)
-            if not (is_view_node(u) or u.op in _COPIES or (u.op is Ops.WHERE and 0 not in on_the_way)):
+            if not _keeps_linear(u, on_the_way):
                 return False
     return True
+
+
+def _keeps_linear(u: UOp, on_the_way: Sequence[int]) -> bool:
+    """Return whether a node is linear in the sources of those numbers."""
+    if is_view_node(u) or u.op in _COPIES or u.op in _SUMS:
+        return True
+    if u.op is Ops.WHERE:
+        return 0 not in on_the_way
+    if u.op is Ops.REDUCE:
+        return u.arg[0] is Ops.ADD
+    if u.op is Ops.CAST:
+        return dtypes.is_float(u.dtype) and dtypes.is_float(u.src[0].dtype)
+    # FDIV is linear in what is divided, MUL in either factor.
+    is_factor = u.op is Ops.MUL or (u.op is Ops.FDIV and 0 in on_the_way)
+    return is_factor and len(on_the_way) == 1 and _is_number(u.src[1 - on_the_way[0]])
+
+
+def _is_number(u: UOp) -> bool:
+    while is_view_node(u) or u.op is Ops.CAST:
+        u = u.src[0]
+    return u.op is Ops.CONST
 
 
 class Retraced:

@@ -429,9 +429,10 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         Tensors with ``requires_grad=False`` are left alone.
 
         Reading values before, such as a loss by ``item()`` or predictions by ``numpy()``, changes nothing, as long as
-        what they depend on is not overwritten, and not too much else was read since: then a warning tells which tensors
-        get no gradient. What ``realize`` stores without reading, unless it is one number, is where gradients end:
-        storage does not know how its content was computed.
+        no data that the gradient depends on is overwritten, and not too much else was read since: then a warning tells
+        which tensors get no gradient. Gradients go through in-place operations, such as ``z += f(w)``, too.
+        What ``realize`` stores without reading, unless it is one number, is where gradients end: storage does not know
+        how its content was computed.
         Gradients of intermediate results last until an optimizer's step overwrites the parameters.
 
         Args:

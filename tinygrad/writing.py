@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype
 from tinygrad.errors import ArgumentError, DeviceError, DTypeError, error_text
 from tinygrad.families import shares_elements
-from tinygrad.live import buffer_under, is_view_node, writes_through
+from tinygrad.live import buffer_under, is_view_node, storage_under, writes_through
+from tinygrad.origins import note_step
 from tinygrad.repointing import new_storage, write_view
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.views import own_value
@@ -35,6 +36,8 @@ def assign(tensor: Tensor, x: Any) -> None:
     view, node = tensor.uop, value.uop
     if (writes_through(view) and buffer_under(view) is not None) or shares_elements(tensor):
         write_view(tensor, node)
+        if tensor.grad is not None:
+            note_step(storage_under(tensor.uop), tensor.grad.uop)
     elif node.device is None or buffer_under(node) is not None or node.dtype in dtypes.weaks:
         tensor.uop = new_storage(node, tensor.device)
     else:

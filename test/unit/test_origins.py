@@ -556,22 +556,28 @@ def test_a_view_of_data_that_has_no_storage_yet(view: Callable[[Tensor], Tensor]
     assert y.square().sum().gradient(x)[0].tolist() == expected
 
 
-def test_a_warning_where_only_a_part_of_the_gradient_goes_another_way() -> None:
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_warning_where_only_a_part_of_the_gradient_goes_another_way(is_known: bool) -> None:
     weight = Tensor([1.0, 2.0, 3.0]).realize()
     middle = (weight * 2).realize()
     middle = Tensor.stack(middle, weight * 3)[1].clone()
-    squares = middle * middle
+    if not is_known:
+        middle.realize()
+    squares = middle * middle * weight
     squares.tolist()
-    middle[0] = 7.0  # the gradient of the squares would need what is overwritten
-    with pytest.warns(RuntimeWarning, match=r"tensors of shape \(3,\) get no gradient through it"):
-        (squares + weight).sum().gradient(weight)
+    middle[0] = 7.0  # the gradient of the squares needs what is overwritten
+    total = (squares + weight).sum()
+    if is_known:
+        assert total.gradient(weight)[0].tolist() == [28.0, 109.0, 244.0]
+    else:
+        with pytest.warns(RuntimeWarning, match=r"tensors of shape \(3,\) get no gradient through it"):
+            total.gradient(weight)
 
 
 @pytest.mark.parametrize("data", [lambda: Tensor([1.0, 2.0]), lambda: Tensor.arange(2.0), lambda: Tensor.ones(2)])
 def test_a_warning_for_data_of_every_kind(data: Callable[[], Tensor]) -> None:
-    x = data()
-    y = (x * 3).clone()
-    y += x.exp()
+    x, y = data(), Tensor([3.0, 4.0]).realize()
+    y *= x.exp()  # its gradient would need what was overwritten
     y.tolist()
     with pytest.warns(RuntimeWarning, match=r"tensors of shape \(2,\) get no gradient through it"):
         y.sum().gradient(x)

@@ -1,0 +1,193 @@
+"""Gradients go through in-place operations as in torch, wherever values are read in between.
+
+A recurrence is run with reads at every place, one at a time and all together; gradients are compared with torch.
+"""
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tinygrad import Tensor, TinyJit, nn, origins
+
+W, X = [1.5, -2.0, 0.5], [2.0, 3.0, 4.0]
+Read = Callable[..., None]
+
+
+def added(z: Any, w: Any, x: Any, read: Read) -> Any:
+    z += w * w
+    read(z)
+    z -= x
+    return z
+
+
+def of_a_value_that_was_read(z: Any, w: Any, x: Any, read: Read) -> Any:
+    squares = w * w
+    read(squares)
+    z += squares
+    return z
+
+
+def a_sum_in_a_loop(z: Any, w: Any, x: Any, read: Read) -> Any:
+    for i in range(4):
+        z += w * x * (i + 1)
+        read(z)
+    return z
+
+
+def scaled_and_added(z: Any, w: Any, x: Any, read: Read) -> Any:
+    for _ in range(2):
+        z *= 0.5
+        read(z)
+        z += w * x
+        read(z)
+    return z
+
+
+def a_slice(z: Any, w: Any, x: Any, read: Read) -> Any:
+    z[1:] += w[1:] * 3
+    read(z)
+    z -= w
+    read(z)
+    z[0] = x[0] * w[0]
+    return z
+
+
+def a_view(z: Any, w: Any, x: Any, read: Read) -> Any:
+    tail = z[1:]
+    tail += w[1:] * 3
+    read(z)
+    tail -= x[:2]
+    return z
+
+
+def all_elements(z: Any, w: Any, x: Any, read: Read) -> Any:
+    z[:] = w * w * x
+    read(z)
+    z += w
+    return z
+
+
+def read_before(z: Any, w: Any, x: Any, read: Read) -> Any:
+    thrice = z * 3 + w
+    read(thrice)
+    z += w * x
+    read(z, thrice)
+    return z * thrice
+
+
+def multiplied(z: Any, w: Any, x: Any, read: Read) -> Any:
+    for _ in range(3):
+        z *= w
+        read(z)
+        z += x
+        read(z)
+    return z
+
+
+LINEAR = (added, of_a_value_that_was_read, a_sum_in_a_loop, scaled_and_added, a_slice, a_view, all_elements)
+# These need what was overwritten, which has to be computed again.
+COMPUTED = (*LINEAR, read_before, multiplied)
+
+
+def by_torch(run: Callable[..., Any], start: Callable[[Any], Any]) -> list[Any]:
+    w, x = (torch.tensor(v, requires_grad=True) for v in (W, X))
+    result = run(start(x), w, x, lambda *_: None)
+    found = torch.autograd.grad((result * result).sum(), [w, x], allow_unused=True)
+    return [np.zeros(3) if g is None else g.numpy() for g in found]
+
+
+def check(run: Callable[..., Any], start: Callable[[Any], Any], expected: list[Any]) -> None:
+    places = itertools.count()
+    run(start(Tensor(X)), Tensor(W), Tensor(X), lambda *_: next(places))
+    for where in (*range(next(places)), None):
+        w, x, number = Tensor(W), Tensor(X), itertools.count()
+
+        def read(*values: Tensor, where: int | None = where, number: Any = number) -> None:
+            if where is None or next(number) == where:
+                for value in values:
+                    value.numpy()
+
+        z = start(x)
+        if where is None:
+            z.numpy()
+        result = run(z, w, x, read)
+        for found, wanted in zip((result * result).sum().gradient(w, x), expected, strict=True):
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, err_msg=f"{run.__name__} read at {where}")
+
+
+@pytest.mark.parametrize("run", COMPUTED)
+def test_a_computed_tensor_that_is_written_in_place(run: Callable[..., Any]) -> None:
+    def start(x: Any) -> Any:
+        return x * 2
+
+    check(run, start, by_torch(run, start))
+
+
+@pytest.mark.parametrize("run", LINEAR)
+def test_data_that_is_written_in_place(run: Callable[..., Any]) -> None:
+    expected = by_torch(run, lambda _: torch.ones(3))
+    check(run, lambda _: Tensor([1.0, 1.0, 1.0]), expected)
+
+
+def test_what_needs_overwritten_data_is_a_warning() -> None:
+    w, z = Tensor(W), Tensor([3.0, 4.0, 5.0]).realize()
+    z *= w
+    z.numpy()
+    z += 1
+    z.numpy()
+    with pytest.warns(RuntimeWarning, match="get no gradient through it"):
+        z.sum().gradient(w)
+
+
+def test_a_long_chain_ends_in_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origins, "_LARGEST_UPDATED", 32)
+    w, x = Tensor(W), Tensor(X)
+    z = x * 2
+    for _ in range(40):
+        z += w
+        z.numpy()
+    with pytest.warns(RuntimeWarning, match="get no gradient through it"):
+        z.sum().gradient(w, x)
+
+
+@pytest.mark.parametrize("has_optimizer", [False, True])
+def test_a_parameter_that_is_read_after_its_step_is_a_parameter(has_optimizer: bool) -> None:
+    w, x = Tensor.uniform(3), Tensor(X)
+    optimizer = nn.optim.SGD([w], lr=0.1, momentum=0.5)
+    w.numpy()
+    with warnings.catch_warnings(), Tensor.train():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            w.grad = x.grad = None
+            (w * w * x).sum().backward()
+            assert x.grad is not None
+            np.testing.assert_allclose(x.grad.numpy(), np.square(w.numpy()), rtol=1e-5)
+            if has_optimizer:
+                optimizer.schedule_step()
+            else:
+                w.assign(w - 0.1 * w.grad)
+            w.numpy()
+
+
+def test_a_state_that_a_jitted_step_updates() -> None:
+    w, state = Tensor(W).realize(), Tensor([1.0, 1.0, 1.0]).realize()
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        state.assign(state * 0.5 + w * x)
+        state.assign(state * w)
+        return (state * state).sum().gradient(w)[0].realize(state)
+
+    held, u = torch.ones(3), torch.tensor(W, requires_grad=True)
+    for i in range(5):
+        x = [1.0 + i, 2.0, 3.0 - i]
+        after = (held * 0.5 + u * torch.tensor(x)) * u
+        (expected,) = torch.autograd.grad((after * after).sum(), [u])
+        np.testing.assert_allclose(step(Tensor(x).realize()).numpy(), expected.numpy(), rtol=1e-4)
+        held = after.detach()
+        np.testing.assert_allclose(state.numpy(), held.numpy(), rtol=1e-4)
