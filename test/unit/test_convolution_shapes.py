@@ -81,6 +81,11 @@ def test_transposed_convolutions_of_no_images(
     assert [g.numpy().sum() for g in got.sum().gradient(x, w)] == [0, 0]
 
 
+def test_padding_that_counts_may_be_larger_than_the_kernel() -> None:
+    found = Tensor.ones(1, 1, 2, 2).avg_pool2d(2, 1, padding=2)
+    assert found.numpy()[0, 0].tolist() == np.outer([0, 0.5, 1, 0.5, 0], [0, 0.5, 1, 0.5, 0]).tolist()
+
+
 def test_a_mean_needs_values_of_the_input() -> None:
     x = Tensor.ones(1, 1, 1, 1)
     assert x.avg_pool2d(2, 1, dilation=2, padding=1).numpy().ravel().tolist() == [0.0]

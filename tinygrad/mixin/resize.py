@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.mixin.composite import CompositeShapeError
 from tinygrad.mixin.hooks import hint_to_pad, known_size, ssimplify
 from tinygrad.mixin.index import IndexMixin
+from tinygrad.mixin.parts import divides, lengths, overlapping_parts, part_sums
 
 if TYPE_CHECKING:
     Factors = float | Sequence[float]
@@ -135,21 +136,24 @@ class ResizeMixin(IndexMixin):
         return ssimplify(size * int(factor))
 
     def _averaged(self, dim: int, n: int) -> Self:
-        """Cut a dim into n parts of about the same length, which overlap where n does not divide it: their means."""
+        """Return the means of the n parts of a dim."""
         old = self.shape[dim]
-        if old % n == 0:
+        if divides(n, old):
             return self.unflatten(dim, (n, old // n)).mean(dim + 1)
-        longest = max(-(-(i + 1) * old // n) - i * old // n for i in range(n))
-        place = type(self).arange(n, dtype=dtypes.int64).unsqueeze(1)
-        start = place * old // n
-        count = ((place + 1) * old + (n - 1)) // n - start
-        tap = type(self).arange(longest, dtype=dtypes.int64)
-        index = (start + tap).minimum(old - 1).cast(dtypes.int32).flatten()
-        weight = (tap < count).where(count.cast(dtypes.default_float).reciprocal(), 0.0).cast(self.dtype)
-        found = self._take(index, dim).unflatten(dim, (n, longest))
-        along = (1,) * dim + (n, longest) + (1,) * (self.ndim - dim - 1)
-        mean: Self = (found * weight.reshape(along)).sum(dim + 1)
-        return mean
+        wide = self.cast(least_upper_dtype(self.dtype, dtypes.float32))
+        sums, counts = self._wrap_uop(part_sums(wide._uop, dim, n)), self._wrap_uop(lengths(old, n))
+        means = sums / counts.cast(dtypes.default_float).reshape(n, *(1,) * (self.ndim - dim - 1))
+        return means.cast(self.dtype if dtypes.is_float(self.dtype) else dtypes.default_float)
+
+    def _parts(self, dim: int, n: int, fill: Any = 0) -> Self:
+        """Cut a dim into n parts of about the same length, which overlap where n does not divide it.
+
+        Shorter ones end in ``fill``; dim + 1 is in the parts.
+        """
+        old = self.shape[dim]
+        if divides(n, old):
+            return self.unflatten(dim, (n, old // n))
+        return self._wrap_uop(overlapping_parts(self._uop, dim, n, fill))
 
     def _resize(self, dim: int, n: int, ratio: float, method: str, align_corners: bool) -> Self:
         old = self.shape[dim]

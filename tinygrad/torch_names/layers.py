@@ -8,13 +8,13 @@ Why:  see ``torch_names``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import make_tuple, prod
-from tinygrad.mixin.hooks import check_parts
+from tinygrad.mixin.hooks import check_parts, same_size
 from tinygrad.mixin.loss import known_values
 from tinygrad.torch_names.checks import (
     require_int,
@@ -122,8 +122,12 @@ class LayerNames(ImageNames):
         return self.avg_pool2d(make_tuple(kernel_size, 3), stride, 1, padding, ceil_mode, count_include_pad,
                                divisor_override=divisor_override)  # fmt: skip
 
-    def _adaptive_pool(self, sizes: Sequence[int | None], reduce: Callable[[Self, int], Self]) -> Self:
-        """Reduce each of the last dims to so many parts, which overlap where they do not divide it."""
+    def _adaptive_sizes(self, sizes: Sequence[int | None]) -> tuple[int, ...]:
+        """Return into how many parts to cut each of the last dims: None leaves it as it is.
+
+        Raises:
+            ShapeError: There are not enough dims, or a number is negative, or one that no program can use.
+        """
         name = f"adaptive pool to {shown(tuple(sizes))}"
         require_shape(self.ndim > len(sizes), name, f"{self.ndim} dims", {"input": self},
                       f"(C, *spatial) or (N, C, *spatial), with {len(sizes)} spatial dims")  # fmt: skip
@@ -131,52 +135,52 @@ class LayerNames(ImageNames):
             if size is not None:
                 require_int(name, "output_size", size, 0)
                 check_parts(name, size, self)
-        value = self
-        for axis, size in enumerate(sizes, start=self.ndim - len(sizes)):
-            n = value.shape[axis]
-            if size is None or size == n:
-                continue
+        first = self.ndim - len(sizes)
+        return tuple(self.shape[first + i] if size is None else size for i, size in enumerate(sizes))
+
+    def _adaptive_avg_pool(self, sizes: Sequence[int | None]) -> Self:
+        value, counts = self, self._adaptive_sizes(sizes)
+        for axis, size in enumerate(counts, start=self.ndim - len(counts)):
             if size == 0:
                 value = value._slice_dim(axis, 0, 0)
-                continue
-            if n % size == 0:
-                value = reduce(value.unflatten(axis, (size, n // size)), axis + 1)
-                continue
-            parts = [reduce(value._slice_dim(axis, a, b), axis) for a, b in _part_ends(n, size)]
-            value = parts[0].stack(*parts[1:], dim=axis)
+            elif not same_size(size, value.shape[axis]):
+                value = value._averaged(axis, size)
         return value
 
     def adaptive_avg_pool1d(self, output_size: Any) -> Self:
         """``t.avg_pool2d((n // output_size,))`` if it divides the last dim of n."""
-        return self._adaptive_pool(make_tuple(output_size, 1), lambda x, axis: x.mean(axis))
+        return self._adaptive_avg_pool(make_tuple(output_size, 1))
 
     def adaptive_avg_pool2d(self, output_size: Any) -> Self:
         """``t.avg_pool2d((h // output_size, w // output_size))`` if it divides the last dims."""
-        return self._adaptive_pool(make_tuple(output_size, 2), lambda x, axis: x.mean(axis))
+        return self._adaptive_avg_pool(make_tuple(output_size, 2))
 
     def adaptive_avg_pool3d(self, output_size: Any) -> Self:
         """``t.avg_pool2d((d // output_size, h // output_size, w // output_size))`` if it divides the last dims."""
-        return self._adaptive_pool(make_tuple(output_size, 3), lambda x, axis: x.mean(axis))
+        return self._adaptive_avg_pool(make_tuple(output_size, 3))
 
     def _adaptive_max_pool(self, sizes: Sequence[int | None], return_indices: bool) -> Any:
         """Return the largest values; with them, if asked for, where they were first, as ``max_pool2d`` does."""
-        values = self._adaptive_pool(sizes, lambda x, axis: x.max(axis))
+        counts = self._adaptive_sizes(sizes)
+        first, values = self.ndim - len(counts), self
+        for axis, size in enumerate(counts, start=first):
+            if size == 0:
+                values = values._slice_dim(axis, 0, 0)
+            elif not same_size(size, values.shape[axis]):
+                values = values._parts(axis, size, self.dtype.min).max(axis + 1)
         if not return_indices:
             return values
         if 0 in values.shape:
             return values, values.detach().cast(dtypes.int32)
-        first, largest = self.ndim - len(sizes), self.detach()
-        spatial = self.shape[first:]
+        spatial, largest = self.shape[first:], self.detach()
         places = type(self).arange(prod(spatial), dtype=dtypes.int32).reshape(spatial).expand(self.shape)
         # The last axis first: of the parts' maxima in equal rows, the one in the first row is chosen.
-        for axis, size in reversed(list(enumerate(sizes, start=first))):
-            ends = _part_ends(self.shape[axis], self.shape[axis] if size is None else size)
-            pairs = [(largest._slice_dim(axis, a, b), places._slice_dim(axis, a, b)) for a, b in ends]
-            chosen = [(x, at, x.argmax(axis, keepdim=True)) for x, at in pairs]
-            largest, *others = (x.gather(axis, index) for x, _, index in chosen)
-            largest = largest.cat(*others, dim=axis)
-            places, *others = (at.gather(axis, index) for _, at, index in chosen)
-            places = places.cat(*others, dim=axis)
+        for axis, size in reversed(list(enumerate(counts, start=first))):
+            if not same_size(size, largest.shape[axis]):
+                parts = largest._parts(axis, size, self.dtype.min)
+                index = parts.argmax(axis + 1, keepdim=True)
+                largest = parts.gather(axis + 1, index).squeeze(axis + 1)
+                places = places._parts(axis, size).gather(axis + 1, index).squeeze(axis + 1)
         return values, places
 
     def adaptive_max_pool1d(self, output_size: Any, return_indices: bool = False) -> Any:
@@ -274,11 +278,6 @@ class LayerNames(ImageNames):
     def _affine(self, weight: Self | None, bias: Self | None) -> Self:
         scaled = self if weight is None else self * weight
         return scaled if bias is None else scaled + bias
-
-
-def _part_ends(n: int, count: int) -> list[tuple[int, int]]:
-    """Return (start, end) of the parts of an axis of length n, which overlap where their count does not divide it."""
-    return [(i * n // count, -(-(i + 1) * n // count)) for i in range(count)]
 
 
 def _row(table: Any, index: int, op: str) -> int:

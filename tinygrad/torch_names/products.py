@@ -137,8 +137,9 @@ class ProductNames(StatisticsNames):
         check_parts("vander", count, self)
         if count == 0:
             return self.unsqueeze(1).shrink_to(self.shape[0], 0)
-        powers = [self**k for k in range(count)]
-        return powers[0].stack(*powers[1:], dim=1) if increasing else powers[-1].stack(*powers[-2::-1], dim=1)
+        factors = self.unsqueeze(1).expand(self.shape[0], count - 1).pad(((0, 0), (1, 0)), value=1)
+        powers = factors.cumprod(1)
+        return powers if increasing else powers.flip(1)
 
     def cartesian_prod(self, *args: Self) -> Self:
         """``t.meshgrid(*args)`` as rows: every choice of one element of each vector."""
