@@ -19,6 +19,10 @@ class ShapeError(ValueError, IndexError):
     """Shapes or dimensions do not fit. A ValueError and an IndexError at once, so that handlers of either work."""
 
 
+class NoSuchDimsError(ShapeError, AttributeError):
+    """A property of tensors of more dims. A ShapeError and an AttributeError at once: ``hasattr`` is False then."""
+
+
 class ZeroStepError(ZeroDivisionError, ValueError):
     """A range has a step of 0. A ZeroDivisionError, as in numpy, and a ValueError, as of ``range``, at once."""
 

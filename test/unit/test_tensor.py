@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import math
 import pickle
 import threading
@@ -635,3 +636,33 @@ def test_gradient_of_elements_of_which_none_is_used() -> None:
     (nothing * (nothing.detach() + 1).cumsum(0)).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+MEMBERS: dict[str, Callable[[], Tensor]] = {
+    "number": lambda: Tensor(1.0),
+    "vector": lambda: Tensor([1.0]),
+    "matrix": lambda: Tensor.ones(2, 3),
+    "nothing": lambda: Tensor.empty(0),
+    "bools": lambda: Tensor([True]),
+    "weak": lambda: Tensor(1) + 1,
+    "without device": lambda: Tensor.arange(3),
+    "split": lambda: Tensor.ones(4).shard(("CPU:0", "CPU:1"), 0),
+    "symbolic": lambda: Tensor.ones(8)[: Variable("v", 1, 8).bind(3)],
+}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_looking_at_all_members_raises_nothing(name: str) -> None:
+    tensor = MEMBERS[name]()
+    members = dict(inspect.getmembers(tensor))
+    assert members["shape"] == tensor.shape
+    assert [key in members for key in ("T", "mT", "H")] == [tensor.ndim > 1, tensor.ndim != 1, tensor.ndim != 1]
+
+
+def test_a_vector_has_no_transpose() -> None:
+    assert not hasattr(Tensor([1.0]), "mT")
+    for error in (ShapeError, IndexError, AttributeError):
+        with pytest.raises(error, match="mT: 1 dim"):
+            _ = Tensor([1.0]).mT
+        with pytest.raises(error, match="T: 1 dims"):
+            _ = Tensor([1.0]).T

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.errors import ShapeError, error_text, shown
+from tinygrad.errors import NoSuchDimsError, ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.mixin.hooks import (
     Hooks,
@@ -260,10 +260,15 @@ class ViewMixin(Hooks):
     def T(self) -> Self:  # noqa: N802  as numpy and torch
         """The tensor with its dims 0 and 1 swapped.
 
+        Raises:
+            IndexError: There are fewer dims; it is an AttributeError, too.
+
         Example:
             >>> Tensor([[1, 2], [3, 4]]).T.tolist()
             [[1, 3], [2, 4]]
         """
+        if self.ndim < 2:
+            raise NoSuchDimsError(error_text("T", f"{self.ndim} dims", {"tensor": self}, "at least 2 dims"))
         return self.transpose()
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.calls import CallMixin
 from tinygrad.dtype import DTypeLike, dtypes
-from tinygrad.errors import DTypeError, ShapeError, error_text
+from tinygrad.errors import DTypeError, NoSuchDimsError, ShapeError, error_text
 from tinygrad.mixin.hooks import check_parts, dim_args, known_size
 from tinygrad.torch_names.checks import require_int, require_number, require_shape
 
@@ -122,8 +122,10 @@ class ShapeNames(CallMixin):
 
     @property
     def mT(self) -> Self:  # noqa: N802  as torch
-        """``t.transpose(-2, -1)``."""
-        return self.transpose(-2, -1)
+        """``t.transpose(-2, -1)``; a single number stays."""
+        if self.ndim == 1:
+            raise NoSuchDimsError(error_text("mT", "1 dim", {"tensor": self}, "matrices", "t.unsqueeze(0) is a row"))
+        return self.transpose(-2, -1) if self.ndim else self
 
     mH = H = mT  # noqa: N815  there are no complex numbers
 
