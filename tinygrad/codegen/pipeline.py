@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 
 def index_dtype(sink: UOp, renderer: Renderer) -> Any:
-    """Return the renderer's index dtype, or int64 if an index of this kernel does not fit it."""
+    """Return the renderer's index dtype, or int64 if an index of this kernel does not fit it.
+
+    Nor may a value that becomes an index, although no memory is read there: it is compared with the size of a table.
+    """
     wanted = renderer.index_dtype
     if wanted is dtypes.int64:
         return wanted
-    indices = (i for u in sink.toposort() if u.op is Ops.INDEX for i in u.src[1:2] if i.dtype is dtypes.weakint)
+    places = (u.src[1] if u.op is Ops.INDEX else u for u in sink.toposort() if u.op in (Ops.INDEX, Ops.CAST))
+    indices = (i for i in places if i.dtype is dtypes.weakint)
     return dtypes.int64 if any(i.vmin < wanted.min or i.vmax > wanted.max for i in indices) else wanted
 
 

@@ -93,10 +93,10 @@ class GatherRowsGradient:
             at = _iota(rows, index.dtype).reshape(rows, *(1,) * len(rest))
             return _select(flat.eq(at), grad.reshape(-1, 1, *rest), 0), None
         width = prod(rest)
-        start = index.reshape((*places, *(1,) * len(rest))).cast(position_dtype(rows * width))
+        row = index.reshape((*places, *(1,) * len(rest)))
+        start = row.cast(position_dtype(rows * width))
         column = _iota(width, start.dtype).reshape(rest)
-        inside = (start > -1) & (start < rows)
-        positions = inside.where(start * width + column, -1)
+        positions = _is_row(row, rows).where(start * width + column, -1)
         return store_at(zeros(rows * width, grad.dtype), positions, grad, Ops.ADD).reshape(table.shape), None
 
 
@@ -149,8 +149,13 @@ def positions_along(index: UOp, n: Any) -> UOp:
     batch = index.shape[:-1]
     at = index.cast(position_dtype(prod(batch) * n))
     row = _iota(prod(batch), at.dtype).reshape((*batch, 1))
-    inside: UOp = (at > -1) & (at < n)
-    return inside.where(row * n + at, -1)
+    return _is_row(index, n).where(row * n + at, -1)
+
+
+def _is_row(index: UOp, rows: Any) -> UOp:
+    """Return where an index is that of a row; to be asked before the cast to a dtype that positions fit."""
+    inside: UOp = (index > -1) & (index < rows)
+    return inside
 
 
 # ---- indexed stores ------------------------------------------------------------------------------------------------

@@ -133,7 +133,8 @@ class IndexMixin(MaskMixin):
         recording = getattr(sys.modules.get("tinygrad.engine.capturing"), "capturing", None)
         if not CHECK_BOUNDS or not ALLOW_DEVICE_USAGE or not hasattr(index, "tolist") or recording:
             return  # off, or while only graph is built: in a traced function, on nodes, during a JIT capture
-        wrong = (index < lowest) | (index.cast(dtypes.int64) >= size)
+        widest = dtypes.uint64 if dtypes.is_unsigned(index.dtype) else dtypes.int64
+        wrong = (index < lowest) | (index.cast(widest) >= size)
         if not wrong.any().item():
             return
         place = tuple(wrong.nonzero().tolist()[0])

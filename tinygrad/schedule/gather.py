@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import DType, dtypes
 from tinygrad.record import record
 from tinygrad.schedule.indexing import Idxs, apply_movement_op, zero
 from tinygrad.uop import AxisType, GroupOp, Ops
@@ -54,6 +54,8 @@ class Gather:
 
     def position(self, value: UOp) -> tuple[UOp, UOp]:
         """Return the position as an index, and whether it lies inside the table."""
+        if value.dtype is dtypes.uint64:
+            value = value.cast(dtypes.int64)  # a half that no index holds becomes negative: it is no position either
         at = value.cast(dtypes.weakint)
         inside = (at < 0).logical_not() & (at < self.size)
         return at, inside.simplify()
@@ -88,12 +90,19 @@ def _iota_value(u: UOp, idxs: Idxs, depth: int = 12) -> UOp | None:
     if u.op is Ops.CONST and isinstance(u.arg, int):
         return UOp.const(int(u.arg), dtypes.weakint)
     if u.op is Ops.CAST and dtypes.is_int(u.dtype):
-        return _iota_value(u.src[0], idxs, depth - 1)
+        return _unwrapped(_iota_value(u.src[0], idxs, depth - 1), u.dtype)
     if u.op in (Ops.ADD, Ops.MUL):
         parts = [_iota_value(s, _align(s.shape, u.shape, idxs), depth - 1) for s in u.src]
         if parts[0] is not None and parts[1] is not None:
-            return UOp(u.op, dtypes.weakint, (parts[0], parts[1])).simplify()
+            return _unwrapped(UOp(u.op, dtypes.weakint, (parts[0], parts[1])).simplify(), u.dtype)
     return None
+
+
+def _unwrapped(value: UOp | None, dtype: DType) -> UOp | None:
+    """Return a number if its dtype holds it whatever the indices are: a narrow one shows some numbers several times."""
+    if value is None or dtype is dtypes.weakint:
+        return value
+    return value if dtype.min <= value.vmin and value.vmax <= dtype.max else None
 
 
 def _views_to_index(u: UOp, idxs: Idxs, axis_range: UOp) -> tuple[UOp, tuple[UOp, ...]] | None:
