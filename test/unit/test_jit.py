@@ -467,6 +467,21 @@ def test_recapture_keeps_a_capture_per_shape_and_copies_views():
     assert len(runs) == 5
 
 
+def test_recapture_refuses_writes_to_a_copied_view():
+    f = TinyJit(lambda x: x.assign(x + 1).sum(), recapture=True)
+    base = real(1.0, 2.0, 3.0, 4.0)
+    assert f(base[1:3]).item() == 7
+    for _ in range(2):
+        with pytest.raises(JitError, match="argument 0 is a view or a constant"):
+            f(base[1:3])
+    assert base.tolist() == [1, 3, 4, 4]
+    whole = real(0.0, 0.0)
+    assert [f(whole).item() for _ in range(4)] == [2, 4, 6, 8]
+    with pytest.raises(JitError, match="argument 0 is a view or a constant"):
+        f(base[1:3])  # there is a capture for this shape, which writes to what it is given
+    assert [base.tolist(), whole.tolist()] == [[1, 3, 4, 4], [4, 4]]
+
+
 def test_prune_runs_constant_kernels_once():
     w = real(1.0, 2.0)
     f = TinyJit(lambda x: x + (w * 2).contiguous(), prune=True)

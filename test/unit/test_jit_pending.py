@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -160,3 +161,82 @@ def test_what_no_call_touches_stays_pending() -> None:
     p.step(x)
     assert lazy.uop.op.name == "MUL"
     assert lazy.tolist() == [2.0, 4.0, 6.0, 8.0]
+
+
+class Counting:
+    """Functions that write to a tensor which nothing that they return depends on."""
+
+    def __init__(self) -> None:
+        self.w = stored()
+
+    def returns_other(self, x: Tensor) -> Tensor:
+        self.w.assign(self.w + x)
+        return x * 2
+
+    def returns_what_it_read(self, x: Tensor) -> Tensor:
+        loss = (self.w * x).sum()
+        self.w.assign(self.w * 0.5 + x)
+        return loss
+
+    def returns_its_argument(self, x: Tensor) -> Tensor:
+        self.w += x
+        return x
+
+    def returns_nothing(self, x: Tensor) -> None:
+        self.w += x
+
+    def writes_parts(self, x: Tensor) -> Tensor:
+        self.w[1:3].assign(self.w[1:3] + x[:2])
+        self.w[:1].assign(self.w[1:2])
+        return x.sum()
+
+    def writes_its_argument(self, x: Tensor) -> Tensor:
+        x.assign(x + self.w)
+        return self.w * 2
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Counting) if not name.startswith("_")])
+def test_writes_that_no_result_depends_on_are_done_by_every_call(name: str) -> None:
+    def program() -> list[object]:
+        p, seen = Counting(), []
+        step, x = TinyJit(getattr(p, name)), stored()
+        for i in range(6):
+            if i == 3:
+                p.w.assign(p.w * 10)  # left pending by the caller
+            result = step(x)
+            seen += [None if result is None else result.tolist(), p.w.tolist(), x.tolist()]
+        return seen
+
+    both(program)
+
+
+def test_statistics_go_on_in_a_jitted_forward_pass() -> None:
+    def program() -> list[object]:
+        norm = nn.BatchNorm(2)
+        forward = TinyJit(norm.__call__)
+        with Context(TRAINING=1):
+            for i in range(5):
+                forward(Tensor([[1.0, 2.0], [3.0, i]]).contiguous().realize())
+        return [t.tolist() for t in (norm.running_mean, norm.running_var, norm.num_batches_tracked)]
+
+    both(program)
+
+
+def test_a_pending_write_of_another_thread_is_not_captured() -> None:
+    w, other = stored(), stored()
+    calls: list[int] = []
+
+    def step(x: Tensor) -> Tensor:
+        calls.append(1)
+        w.assign(w + x)
+        if len(calls) == 2:
+            thread = threading.Thread(target=lambda: other.assign(other + 1))
+            thread.start()
+            thread.join()
+        return x * 2
+
+    jitted, x = TinyJit(step), stored()
+    for _ in range(5):
+        jitted(x)
+    assert len(calls) == 2
+    assert [w.tolist(), other.tolist()] == [[6, 12, 18, 24], [2, 3, 4, 5]]

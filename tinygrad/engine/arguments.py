@@ -68,6 +68,7 @@ class Arguments:
         key: Everything else that the call depends on.
         all_names: Of everything that is no container.
         constants: (position in ``all_names``, value) of what is no tensor.
+        copied: BUFFER (the storage of an input, and what it consists of) -> name of the input, if it is a copy.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -79,6 +80,7 @@ class Arguments:
         self.var_vals: dict[str, int] = {}
         self.all_names: list[Name] = []
         self.constants: list[tuple[int, Any]] = []
+        self.copied: dict[UOp, Name] = {}
         key: list[Hashable] = []
         for name, value in leaves(args, kwargs):
             self.all_names.append(name)
@@ -140,9 +142,25 @@ class Arguments:
                     f"  hint  pass one of them as .clone()"
                 )
             seen[node] = name
+            if fault:
+                self.copied |= dict.fromkeys((node, *storages_of(node)), name)
             self.storages.append(node)
             self.nodes += storages_of(node)
             self.infos.append(info)
+
+    def check_write(self, buffer: UOp) -> None:
+        """Refuse a write of the function to an input that was copied: the caller's tensor would not show it.
+
+        Raises:
+            JitError: It is such a write.
+        """
+        if buffer in self.copied:
+            name = label(self.copied[buffer])
+            raise JitError(
+                f"{name} is a view or a constant, of which a capture uses a copy, and the function writes to it\n"
+                f"  rule  what is written to comes with storage of its own\n"
+                f"  hint  pass the whole tensor, and take the view of it in the function; or {name}.clone()"
+            )
 
     def _describe(self, uop: UOp) -> tuple[UOp, InputInfo]:
         base = uop

@@ -20,7 +20,7 @@ from tinygrad.engine.realize import call_buffers, compile_linear, get_call_outs_
 from tinygrad.engine.replay import CapturedJit
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.helpers import getenv
-from tinygrad.live import is_view_node, live_tensors, storage_under
+from tinygrad.live import aliases_of, is_view_node, live_tensors, storage_under
 from tinygrad.record import replace
 from tinygrad.schedule.memory import memory_plan_rewrite
 from tinygrad.settings import BEAM, DEBUG
@@ -40,6 +40,7 @@ class Recorder:
         self.slices: dict[tuple[sint, sint, sint], None] = {}
         self._outside: dict[int, weakref.ref[Any]] = {}
         self.pending_writes: list[UOp] = []  # storage after writes that the caller has left pending
+        self._written: dict[UOp, None] = {}  # BUFFERs that the function has written to, in this order
 
     def note_outside(self, tensors: Iterable[Any]) -> None:
         """Remember tensors that were pending before the function was called: they belong to the caller."""
@@ -51,6 +52,15 @@ class Recorder:
         """Return whether a tensor was left pending by the caller."""
         ref = self._outside.get(id(tensor))
         return ref is not None and ref() is tensor
+
+    def note_write(self, buffer: UOp) -> None:
+        """Remember a BUFFER that the function writes to."""
+        self._written[buffer] = None
+
+    def unfinished(self) -> list[Tensor]:
+        """Return a tensor for each storage with writes of the function that are still pending."""
+        shown = [aliases_of(buffer) for buffer in self._written]
+        return [aliases[0] for aliases in shown if aliases and aliases[0]._is_pending()]
 
     def note_slices(self, slices: Iterable[tuple[sint, sint, sint]]) -> None:
         """Remember slices (start, end, size) that may be out of bounds for other values of their Variables."""

@@ -14,7 +14,7 @@ import functools
 import pickle
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from tinygrad.boundary import explain_methods
@@ -29,6 +29,7 @@ from tinygrad.forking import renew_in_child
 from tinygrad.helpers import getenv
 from tinygrad.live import live_tensors
 from tinygrad.mixin.random_state import random_state, settle_before_capture
+from tinygrad.repointing import guarded_writes
 from tinygrad.settings import BEAM, JIT, Context
 from tinygrad.tensor import Tensor
 
@@ -56,14 +57,16 @@ class TinyJit(Generic[P, R]):
     Call 1 runs the function, call 2 captures what it runs, calls 3 and later replay that on their inputs. Tensors
     among the arguments (inside of lists, tuples, dicts and dataclasses too) are inputs; they must look the same in
     every call. Python values among the arguments select the capture: another value is captured again. Tensors that the
-    function reaches in other ways are used where they are. A returned tensor keeps its value when the function is
+    function reaches in other ways are used where they are, and each call writes to them what the function writes,
+    whether or not it returns something that depends on it. A returned tensor keeps its value when the function is
     called again.
 
     Args:
         fxn: Function, lambda or method (every object gets captures of its own). It returns None, a tensor, or lists,
             tuples and dicts of them.
         prune: Run kernels that no input changes only once, at the capture.
-        recapture: Keep one capture per shape and dtype of the inputs, and copy views and constants, instead of raising.
+        recapture: Keep one capture per shape and dtype of the inputs, and copy views and constants (which the function
+            must not write to then), instead of raising.
 
     Attributes:
         fxn: The function.
@@ -73,8 +76,8 @@ class TinyJit(Generic[P, R]):
 
     Raises:
         JitError: (by calls) An input is a view or a constant, two inputs share storage, an input looks different from
-            the capture, values are read during the capture, nothing was computed, or something else than tensors is
-            returned.
+            the capture, one that was copied is written to, values are read during the capture, nothing was computed,
+            or something else than tensors is returned.
         RuntimeError: (by calls) One TinyJit runs while another captures.
 
     Example:
@@ -239,9 +242,11 @@ class TinyJit(Generic[P, R]):
         recorder.note_outside(t for t in live_tensors() if t._is_pending())
         capturing.append(recorder)
         try:
-            result = self._call_on_copies(arguments, args, kwargs)
+            with guarded_writes(arguments.check_write), guarded_writes(recorder.note_write):
+                result = self._call_on_copies(arguments, args, kwargs)
             map_structure(result, self._check_leaf)
-            _realized(result)
+            # Without a JIT a write that no result depends on is computed when its storage is read: each call counts.
+            _realized(result, recorder.unfinished())
             pending = [t for t in random_state() if t._is_pending()]
             if pending:
                 Tensor.realize(*pending)  # a draw counts in every replay, whether or not its numbers were used
@@ -341,10 +346,11 @@ def _load(
     return made
 
 
-def _realized(result: R) -> R:
-    """Realize every tensor of a returned structure; returns it."""
+def _realized(result: R, others: Iterable[Tensor] = ()) -> R:
+    """Realize every tensor of a returned structure, and others with them; returns the structure."""
     tensors: list[Tensor] = []
     map_structure(result, lambda leaf: tensors.append(leaf) if isinstance(leaf, Tensor) else None)
+    tensors += others
     if tensors:
         Tensor.realize(*tensors)
     return result

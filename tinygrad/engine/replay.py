@@ -122,6 +122,9 @@ class CapturedJit:
     def __call__(self, arguments: Arguments) -> Any:
         """Replay on new inputs and return new result tensors."""
         self.check(arguments)
+        if arguments.copied:
+            for i in self._written_inputs():
+                arguments.check_write(arguments.nodes[i])
         with self._lock:
             var_vals = {**self.var_vals, **arguments.var_vals} if arguments.var_vals else self.var_vals
             check_slices(self.slices, var_vals)
@@ -139,7 +142,7 @@ class CapturedJit:
         if self._random_states:
             settle_before_replay(self._random_states)
         if self._settling is None:
-            self._settling = Settling(*self._state_storages(), self._writes_inputs())
+            self._settling = Settling(*self._state_storages(), bool(self._written_inputs()))
         self._settling.settle(args, kwargs)
 
     def _repeatable(self, arguments: Arguments) -> Repeat | None:
@@ -182,10 +185,12 @@ class CapturedJit:
                         written.add(id(arg.buffer.base))
         return used, written
 
-    def _writes_inputs(self) -> bool:
+    def _written_inputs(self) -> list[int]:
+        """Return the numbers of the inputs that the launches write to."""
         calls = self.linear.src
         written = [call.src[1 + position] for call in calls for position in get_call_outs_ins(call)[0]]
-        return any(arg.op is Ops.PARAM and self.slots[arg.arg.slot].kind == INPUT for arg in written)
+        slots = [self.slots[arg.arg.slot] for arg in written if arg.op is Ops.PARAM]
+        return [slot.index for slot in slots if slot.kind == INPUT]
 
     def run(self, input_uops: Sequence[UOp], var_vals: Mapping[str, int]) -> None:
         """Launch everything, with the PARAMs standing for ``input_uops``."""
