@@ -134,6 +134,20 @@ def _written_states(body: UOp, trace: _Trace) -> list[UOp]:
     ]
 
 
+def _random_keys(body: UOp) -> list[UOp]:
+    """Return the keys of the random numbers in the body: nodes that a run replaces by storage, as all others see it.
+
+    They are arguments: a run that computes the call draws from the state, and its gradient, or another of its results,
+    may be computed by another run. Inside of the call each would draw numbers of its own.
+    """
+    inside = body.toposort(gate=lambda u: not _is_random_key(u), enter_calls=False)
+    return list(dict.fromkeys(source for u in inside for source in u.src if _is_random_key(source)))
+
+
+def _is_random_key(u: UOp) -> bool:
+    return u.op is Ops.AFTER and is_random_state(u.without_after)
+
+
 class _function(Generic[P, R]):  # noqa: N801  name of the interface
     """A function whose calls are single nodes; see ``function``."""
 
@@ -174,6 +188,8 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
         views = _views_of_storage(body, trace)
         body = graph_rewrite(body.substitute(views) if views else body, pm_ctx, ctx=trace, name="implicit inputs")
         self._check_implicit(trace, given)
+        keys = {u: trace.param(u) for u in _random_keys(body)}
+        body = body.substitute(keys, name="random keys") if keys else body
         call = body.call(
             *trace.inputs,
             grad_fxn=self.grad_fxn,

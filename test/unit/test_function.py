@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tinygrad import Tensor, TinyJit, function, nn
+from tinygrad import Context, Tensor, TinyJit, function, nn
 from tinygrad.function import _function, pm_ctx
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import PatternMatcher, UOp
@@ -393,3 +394,65 @@ def test_tensors_in_slots_are_inputs() -> None:
     scaled = function(lambda layer, x: layer.weight * x)
     scaled(layer, Tensor([2.0]).realize()).sum().backward()
     assert layer.weight.grad.tolist() == [2.0]
+
+
+# ---- random numbers --------------------------------------------------------------------------------------------------
+
+RANDOM_BODIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "dropout": lambda x: x.dropout(0.5),
+    "rand": lambda x: x * Tensor.rand(*x.shape),
+    "several draws": lambda x: x * Tensor.rand(*x.shape) * Tensor.randn(*x.shape),
+    "nested": lambda x: function(lambda t: t.dropout(0.5))(x) * Tensor.rand(*x.shape),
+}
+
+
+@pytest.mark.parametrize("first", ["result", "gradient", "together"])
+@pytest.mark.parametrize("precompile", [False, True])
+@pytest.mark.parametrize("body", RANDOM_BODIES.values(), ids=RANDOM_BODIES.keys())
+def test_a_call_and_its_gradient_see_the_same_random_numbers(
+    body: Callable[[Tensor], Tensor], precompile: bool, first: str
+) -> None:
+    called = function(body, precompile=precompile, precompile_backward=precompile)
+    with Context(TRAINING=1):
+        x = Tensor.ones(100).contiguous().realize()
+        y = called(x)
+        gradient = y.sum().gradient(x)[0]
+        parts = {"result": [[y], [gradient]], "gradient": [[gradient], [y]], "together": [[y, gradient]]}
+        for part in parts[first]:
+            Tensor.realize(*part)
+    np.testing.assert_array_equal(gradient.numpy(), y.numpy())
+
+
+def test_results_of_a_call_that_are_computed_one_by_one_see_the_same_random_numbers() -> None:
+    @function
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        noise = Tensor.rand(3)
+        return x + noise, noise * 2
+
+    shifted, doubled = both(Tensor.zeros(3))
+    np.testing.assert_array_equal(shifted.numpy() * 2, doubled.numpy())
+
+
+def test_random_numbers_of_a_closure() -> None:
+    noise = Tensor.rand(3)
+    first, second = (function(lambda x: x * noise)(Tensor.ones(3)) for _ in range(2))
+    assert first.tolist() == second.tolist() == noise.tolist()
+
+
+def test_a_given_gradient_has_none_for_random_numbers() -> None:
+    rounded = function(lambda x, y: (x + y + Tensor.rand(3)).floor(), grad_fxn=lambda grad, call: (grad, grad * 2))
+    x, y = Tensor([1.0, 2.0, 3.0]), Tensor([4.0, 5.0, 6.0])
+    gradients = [g.tolist() for g in rounded(x, y).sum().gradient(x, y)]
+    assert gradients == [[1, 1, 1], [2, 2, 2]]
+
+
+def test_a_function_draws_from_a_state_that_a_new_seed_has_started_again() -> None:
+    # The memory of a state that a capture uses is written anew for a new seed, by the next call that draws from it.
+    jitted = TinyJit(lambda x: x + Tensor.rand(3))
+    for _ in range(3):
+        jitted(Tensor.zeros(3).contiguous().realize())
+    noisy = function(lambda x: (x + Tensor.rand(3), Tensor.rand(2)), precompile=True)
+    Tensor.manual_seed(5)
+    first, second = (t.tolist() for t in noisy(Tensor.zeros(3)))
+    Tensor.manual_seed(5)
+    assert [first, second] == [Tensor.rand(3).tolist(), Tensor.rand(2).tolist()]

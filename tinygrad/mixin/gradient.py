@@ -21,6 +21,7 @@ from tinygrad.helpers import argsort
 from tinygrad.mixin.gradient_sums import add_all, joined_slices
 from tinygrad.mixin.hooks import Hooks, same_shape, same_size
 from tinygrad.mixin.products import product_of_others
+from tinygrad.mixin.random_state import is_random_state
 from tinygrad.mixin.written_views import apply_chain, is_whole, view_chain, written_mask
 from tinygrad.profiling import Metadata, labelled
 from tinygrad.uop import GroupOp, Ops
@@ -263,10 +264,16 @@ def call_gradient(grads: dict[int, UOp], call: UOp) -> Gradients:
 
 
 def _answer(call: UOp, gradients: Any) -> Gradients:
-    """Return what a ``grad_fxn`` returned as a tuple of nodes; it may build tensors, and return a single one."""
+    """Return what a ``grad_fxn`` returned as a tuple of nodes; it may build tensors, and return a single one.
+
+    The keys of random numbers, which come last among the arguments, have no gradient.
+    """
     given = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
     nodes = tuple(getattr(g, "uop", g) for g in given)
     args, name = call.src[1:], call.arg.name or "a call"
+    keys = [arg for arg in args if is_random_state(arg.without_after)]
+    if len(nodes) == len(args) - len(keys):
+        nodes += (None,) * len(keys)
     if len(nodes) != len(args):
         raise GradientError(f"grad_fxn of {name} returned {len(nodes)} gradients for {len(args)} arguments; "
                             "return one for each, None where there is none")  # fmt: skip

@@ -49,9 +49,7 @@ class _DeviceState:
         self.counter: Tensor = Tensor.full((1,), 0, dtype=dtypes.uint64, device=device)
         self.last: Tensor | None = None
         _storage.add(self.counter.uop.buf_uop)
-        for node in self.key.uop.toposort():
-            if node.op is Ops.BUFFER:
-                _storage.add(node)
+        _storage.add(self.key.uop.buf_uop)
 
     def _key(self, number: int) -> Tensor:
         """Return the key of the state with this number; its words are a hash of the number, and the seed."""
@@ -60,7 +58,9 @@ class _DeviceState:
         digest = int.from_bytes(hashlib.sha256(number.to_bytes(4, "big")).digest(), "big")
         # The key is data, not a constant of the graph: a later run of a program without a seed finds its schedules.
         words = (digest & 0xFFFFFFFF) | (self.generator.seed & 0xFFFFFFFF) << 32
-        return Tensor([words], dtype=dtypes.uint64, device=self.device)
+        key = Tensor([words], dtype=dtypes.uint64, device=self.device)
+        _storage.update(node for node in key.uop.toposort() if node.op is Ops.BUFFER)
+        return key
 
     def restart(self, generator: _Generator, number: int) -> None:
         """Start from the seed of another generator, in the same memory."""
