@@ -11,6 +11,8 @@ import math
 from enum import Enum, auto
 from typing import ClassVar, Final, TypeAlias
 
+from tinygrad.enums import with_plain_members
+
 
 class InvalidType:
     """Type of ``Invalid``, the marker constant of an undefined value. There is one instance, equal only to itself."""
@@ -71,6 +73,7 @@ PyConst: TypeAlias = float | int | bool
 ConstType: TypeAlias = float | int | bool | InvalidType
 
 
+@with_plain_members
 class AddrSpace(Enum):
     """Where memory lives: device memory, memory of a work-group, registers, or no memory (a value in flight)."""
 

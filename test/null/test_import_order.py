@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 ORDER = [
     (
         "helpers",
-        "record forking signals text progress errors keywords boundary target settings system fetching fingerprint "
-        "diskcache profiling integers recent helpers",
+        "enums record forking signals text progress errors keywords boundary target settings system fetching "
+        "fingerprint diskcache profiling integers recent helpers",
     ),
     ("dtype", "constants scalars rounding dtype_lattice dtype"),
     ("device", "allocator buffer executable device"),

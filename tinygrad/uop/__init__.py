@@ -2,21 +2,15 @@
 
 In:   nothing.
 Out:  ``Ops`` (what a node does), ``GroupOp`` (sets of Ops that rules talk about), ``AxisType`` (how a RANGE is run).
-Why:  imports nothing from the project, so every layer, the mixins included, may import it.
+Why:  imports next to nothing, so every layer, the mixins included, may import it.
 """
 
-from enum import IntEnum, auto
+from enum import auto
+
+from tinygrad.enums import FastEnum, with_plain_members
 
 
-class FastEnum(IntEnum):
-    """An int enum that prints as ``Class.NAME`` and hashes as fast as an int."""
-
-    def __str__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
-
-    __repr__ = __str__
-
-
+@with_plain_members
 class Ops(FastEnum):
     """What a node does. The order is significant: it is the tie-break order of canonical forms."""
 
@@ -130,6 +124,7 @@ class GroupOp:
     All = frozenset(Ops)
 
 
+@with_plain_members
 class AxisType(FastEnum):
     """How the iterations of a RANGE are run."""
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 from enum import auto
 from typing import Any
 
+from tinygrad.enums import FastEnum, with_plain_members
 from tinygrad.record import record
-from tinygrad.uop import FastEnum
 
 
 class KernelOptError(Exception):
     """An optimisation step does not fit the kernel."""
 
 
+@with_plain_members
 class OptOps(FastEnum):
     """Kinds of steps. ``axis`` counts the kernel's axes, or the reduce axes for UNROLL, GROUP and GROUPTOP."""
 
