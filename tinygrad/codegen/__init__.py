@@ -18,7 +18,7 @@ from tinygrad.codegen.kernel_record import record_kernel
 from tinygrad.codegen.program_cache import kept_program, load_program, load_programs, save_program
 from tinygrad.dtype import dtypes
 from tinygrad.forking import renew_in_child
-from tinygrad.helpers import BEAM, EMULATED_DTYPES, NOOPT, TRANSCENDENTAL
+from tinygrad.helpers import BEAM, DEBUG, EMULATED_DTYPES, NOOPT, TRANSCENDENTAL
 from tinygrad.recent import Recent
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ProgramInfo, UOp
@@ -116,6 +116,8 @@ def start_program(ast: UOp, renderer: Renderer) -> Step[Step[UOp]]:
         return lambda: lambda: kept
     found = load_program(ast, renderer, switches)
     lowered = found if found is not None else _lower(ast, renderer)
+    if DEBUG >= 2:
+        _show_emulated(ast, lowered.arg.name, renderer)
     source, compiler = lowered.src[-1].arg, renderer.compiler
     binary = compiler.find(source) if found is None else None
 
@@ -136,6 +138,14 @@ def start_program(ast: UOp, renderer: Renderer) -> Step[Step[UOp]]:
         return lambda: finish(made)
 
     return compile_lowered
+
+
+def _show_emulated(ast: UOp, name: str, renderer: Renderer) -> None:
+    from tinygrad.codegen.decomp import emulated_dtypes
+
+    emulated = emulated_dtypes(ast, renderer)
+    if emulated:
+        print(f"emulated dtypes of {name} on {renderer.target}: {', '.join(map(str, emulated))}")  # noqa: T201
 
 
 def _lower(ast: UOp, renderer: Renderer) -> UOp:

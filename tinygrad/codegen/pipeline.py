@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 
 def index_dtype(sink: UOp, renderer: Renderer) -> Any:
-    """Return the renderer's index dtype, or int64 if an index of this kernel does not fit it.
+    """Return the renderer's index dtype, or int64 if an index of this kernel does not fit it; int32 without int64.
 
     Nor may a value that becomes an index, although no memory is read there: it is compared with the size of a table.
     """
+    from tinygrad.codegen.decomp import support_of
+
+    if not support_of(renderer).has_wide_integers:
+        return dtypes.int32
     wanted = renderer.index_dtype
     if wanted is dtypes.int64:
         return wanted
@@ -61,11 +65,22 @@ def full_rewrite_to_sink(ast: UOp, renderer: Renderer, optimize: bool = True) ->
 
 def lower_to_list(sink: UOp, renderer: Renderer) -> list[UOp]:
     """Return the linear program of an optimised kernel."""
+    from tinygrad.codegen.decomp import support_of
+    from tinygrad.codegen.decomp.wide_integers import Wide, split_wide
     from tinygrad.middleware import run_stage
 
-    native = renderer.code_for_op
+    native, support = renderer.code_for_op, support_of(renderer)
     lowering = Lowering(sink, index_dtype(sink, renderer), Ops.MULACC in native, Ops.MAX in native)
-    lowered = run_stage("lower", sink, ctx=renderer, passes=lambda _: lowering.run())
+
+    def lower(_: UOp) -> UOp:
+        lowered = lowering.run()
+        if support.has_wide_integers:
+            return lowered
+        wide = Wide(lowering.values, support.ops, support.has_double, lowering.slots)
+        lowered, lowering.order = split_wide(lowered, lowering.order, wide)
+        return lowered
+
+    lowered = run_stage("lower", sink, ctx=renderer, passes=lower)
     return list(run_stage("linear", linearize(lowered, lowering.order), ctx=renderer))
 
 

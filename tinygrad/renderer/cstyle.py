@@ -290,6 +290,17 @@ class _Body:
         convert = self.language.render_cast if u.op is Ops.CAST else self.language.render_bitcast
         self.define(u, [convert(x, u.src[0].dtype, u.dtype) for x in self.value(u.src[0])])
 
+    def _bitcast(self, u: UOp) -> None:
+        value, source, dtype = self.value(u.src[0]), u.src[0].dtype, u.dtype
+        if source.itemsize == dtype.itemsize:
+            self._cast(u)
+            return
+        # Through memory: the lanes as an array, copied to one of the other dtype.
+        n, name = len(value) * source.itemsize // dtype.itemsize, f"v{len(self.values)}"
+        before, after = self.language.render_memory_dtype(source), self.language.render_memory_dtype(dtype)
+        self.put(f"union {{ {before} a[{len(value)}]; {after} b[{n}]; }} {name} = {{ .a = {{{', '.join(value)}}} }};")
+        self.values[u] = [f"{name}.b[{i}]" for i in range(n)]
+
     def _barrier(self, u: UOp) -> None:
         self.put(self.language.barrier)
 
@@ -383,7 +394,7 @@ _STATEMENTS: dict[Ops, Callable[[_Body, UOp], None]] = {
     Ops.LOAD: _Body._load,
     Ops.STORE: _Body._store,
     Ops.CAST: _Body._cast,
-    Ops.BITCAST: _Body._cast,
+    Ops.BITCAST: _Body._bitcast,
     Ops.REDUCE: _Body._horizontal,
     **dict.fromkeys((Ops.RANGE, Ops.END, Ops.IF, Ops.ENDIF), _Body._control),
     Ops.BARRIER: _Body._barrier,

@@ -276,6 +276,14 @@ def emit_bitcast(b: Builder, x: Value, dtype: DType) -> Value:
     return b.emit(f"bitcast {x} to {vector_type(dtype, lanes)}", dtype, lanes)
 
 
+def words_of(b: Builder, x: Value, dtype: DType) -> tuple[Value, Value]:
+    """Emit the two halves of the bits of a scalar of 64 bits, the low one first."""
+    bits = emit_bitcast(b, x, dtypes.uint64)
+    high = b.emit(f"lshr {bits}, 32", dtypes.uint64, 1)
+    low, high = (b.emit(f"trunc {half} to {ir_type(dtype)}", dtype, 1) for half in (bits, high))
+    return low, high
+
+
 def emit_horizontal(b: Builder, u: UOp, x: Value) -> Value:
     """Emit the reduction of all lanes by halves: lanes i and i + n/2, until one is left."""
     op = u.arg[0]

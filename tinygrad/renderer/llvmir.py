@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tinygrad.device import CompileError
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.renderer import Renderer, kernel_arguments
-from tinygrad.renderer.llvm_alu import ALU, emit_bitcast, emit_cast, emit_horizontal
+from tinygrad.renderer.llvm_alu import ALU, emit_bitcast, emit_cast, emit_horizontal, words_of
 from tinygrad.renderer.llvm_build import Builder, Value, ir_type, memory_type, vector_type
 from tinygrad.renderer.llvm_tiles import Tiles, is_tile_product
 from tinygrad.runtime.support.compiler_llvm import LLVMCompiler
@@ -126,6 +126,7 @@ class _Kernel:
         self.values: dict[UOp, Value] = {}
         self.pointers: dict[UOp, Value] = {}
         self.registers: dict[UOp, Value] = {}
+        self.words: dict[UOp, tuple[Value, Value]] = {}
         self.open: list[_Loop | _Branch] = []
         self.label = "entry"
         self.stack_bytes = 0
@@ -193,6 +194,9 @@ class _Kernel:
             return self.tiles.as_vector(u)
         if u.op is Ops.CONST:
             made = self.b.constant(u.arg, u.dtype)
+        elif u.op is Ops.INDEX and u.src[0] in self.words:
+            words = self.words[u.src[0]]
+            made = words[u.src[1].arg % len(words)]
         elif u.op is Ops.INDEX:
             vector = self.value(u.src[0])
             lane = u.src[1].arg
@@ -249,6 +253,11 @@ class _Kernel:
         self.values[u] = emit_cast(self.b.at(source), source, u.dtype, self.machine)
 
     def emit_bitcast(self, u: UOp) -> None:
+        stack = u.src[0]
+        if u.dtype.itemsize * 2 == stack.dtype.itemsize == 8 and stack.op is Ops.STACK and len(set(stack.src)) == 1:
+            # The words of one number. LLVM fails on some constants of which it learns that late, in a vector.
+            number = self.value(stack.src[0])
+            self.words[u] = words_of(self.b.at(number), number, u.dtype)
         source = self.value(u.src[0])
         self.values[u] = emit_bitcast(self.b.at(source), source, u.dtype)
 

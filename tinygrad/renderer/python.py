@@ -200,10 +200,16 @@ class _Writer:
         self.elementwise(u, cast_expression(u.src[0].dtype, u.dtype))
 
     def bitcast(self, u: UOp) -> None:
-        source = u.src[0].dtype
-        if source.itemsize != u.dtype.itemsize:
-            raise CompileError(f"PYTHON: BITCAST from {source} to {u.dtype} changes the item size")
-        self.elementwise(u, f"bits_{source.full_name}_{u.dtype.full_name}({{0}})")
+        value, source = u.src[0], u.src[0].dtype
+        if source.itemsize == u.dtype.itemsize:
+            self.elementwise(u, f"bits_{source.full_name}_{u.dtype.full_name}({{0}})")
+            return
+        lanes, rest = divmod(self.lanes[value] * source.itemsize, u.dtype.itemsize)
+        if rest or not lanes:
+            raise CompileError(
+                f"PYTHON: BITCAST from {source} to {u.dtype} changes the item size of {self.lanes[value]} lanes"
+            )
+        self.define(u, f"lanes_{source.full_name}_{u.dtype.full_name}({self.names[value]})", lanes)
 
     def const(self, u: UOp) -> None:
         self.names[u], self.lanes[u] = constant(u.arg, u.dtype), 0

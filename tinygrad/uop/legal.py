@@ -262,6 +262,8 @@ def program_shape(u: UOp, shapes: Shapes) -> tuple[Any, ...]:
             return shapes.get(u.src[1], ()) if is_storage(u.src[0]) else ()
         case Ops.REDUCE | Ops.CONST | Ops.RANGE | Ops.SPECIAL | Ops.GETADDR:
             return ()
+        case Ops.BITCAST if u.src[0].dtype.itemsize != u.dtype.itemsize:
+            return tuple(n * u.src[0].dtype.itemsize // u.dtype.itemsize for n in shapes.get(u.src[0], ()))
         case Ops.WMMA | Ops.CUSTOM | Ops.CUSTOMI | Ops.INS | Ops.CALL | Ops.SHRINK:
             return u._shape or ()
     return shapes.get(u.src[0], ()) if u.src else ()

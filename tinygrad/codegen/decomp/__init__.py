@@ -5,7 +5,8 @@ Out:  the same kernel; every ALU op is in ``renderer.code_for_op`` and every dty
 Why:  a device implements some 25 operations and gets all the others, with the same bits everywhere.
 
 Order: narrow floats first (their operations become float32 operations), then operations, then the forms that only some
-targets have (SUB, NEG, CMPEQ, FDIV) or lack.
+targets have (SUB, NEG, CMPEQ, FDIV) or lack. 64-bit integers that the target lacks stay until the kernel is lowered
+(``wide_integers``), since a sum over a loop is one node here; only index arithmetic is made ready for 32 bits.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tinygrad.codegen.decomp import integer, power, transcendental, trigonometry
 from tinygrad.codegen.decomp.dtypes import NARROW, Emulation
+from tinygrad.codegen.decomp.narrow_indices import narrow_indices
 from tinygrad.codegen.decomp.threefry import threefry
 from tinygrad.codegen.decomp.value import Value
 from tinygrad.dtype import DType, dtypes, to_dtype
@@ -38,8 +40,13 @@ class Support:
 
     @property
     def has_double(self) -> bool:
-        """Whether float64 can be computed and taken apart."""
-        return dtypes.float64 in self.dtypes and dtypes.int64 in self.dtypes
+        """Whether float64 can be computed and taken apart; the integers for that may be emulated."""
+        return dtypes.float64 in self.dtypes
+
+    @property
+    def has_wide_integers(self) -> bool:
+        """Whether 64-bit integers are native; where one kind is missing, both are made of 32-bit words."""
+        return self.dtypes.issuperset(dtypes.int64s)
 
 
 # ---- operations ----------------------------------------------------------------------------------------------------
@@ -86,7 +93,7 @@ def lower_division(ctx: Support, x: UOp, y: UOp, u: UOp) -> UOp | None:
     by_power = integer.divide_by_power(u.op, x, y)
     if by_power is not None:
         return by_power
-    if ctx.fast_division and y.op is Ops.CONST and x.dtype is not dtypes.weakint:
+    if ctx.fast_division and ctx.has_wide_integers and y.op is Ops.CONST and x.dtype is not dtypes.weakint:
         quotient = integer.multiply_shift(x, int(y.arg))
         if quotient is not None:
             return quotient if u.op is Ops.CDIV else (Value(x) - Value(quotient) * y).u
@@ -216,8 +223,18 @@ def support_of(renderer: Renderer) -> Support:
     )
 
 
+def emulated_dtypes(sink: UOp, renderer: Renderer) -> list[DType]:
+    """Return the dtypes of a kernel that are computed with others, because the target or a setting lacks them."""
+    support = support_of(renderer)
+    missing = set(NARROW) - support.dtypes
+    if not support.has_wide_integers:
+        missing.update(dtypes.int64s)
+    return sorted({u.dtype for u in sink.toposort()} & missing)
+
+
 def _check_dtypes(sink: UOp, support: Support, renderer: Renderer) -> None:
-    used = {u.dtype for u in sink.toposort()} - support.dtypes - {dtypes.void, *dtypes.weaks}
+    known = {dtypes.void, *dtypes.weaks, *dtypes.int64s}
+    used = {u.dtype for u in sink.toposort()} - support.dtypes - known
     for dtype in sorted(used):
         raise DTypeError(
             f"{renderer.target}: this target has no {dtype} and it cannot be emulated here; cast the tensor to a dtype "
@@ -226,12 +243,14 @@ def _check_dtypes(sink: UOp, support: Support, renderer: Renderer) -> None:
 
 
 def decompose(sink: UOp, renderer: Renderer) -> UOp:
-    """Return the kernel in terms of what the renderer declares.
+    """Return the kernel in terms of what the renderer declares; 64-bit integers are left to ``split_wide``.
 
     Raises:
-        DTypeError: The kernel needs a dtype that the target lacks and that cannot be emulated.
+        DTypeError: The kernel needs a dtype that the target lacks and that cannot be emulated, or 64-bit indices.
     """
     support = support_of(renderer)
+    if not support.has_wide_integers:
+        sink = narrow_indices(sink)
     missing = frozenset(NARROW) - support.dtypes
     if missing:
         sink = Emulation(missing, support.has_double).run(sink)

@@ -66,7 +66,7 @@ def sin(x: UOp, has_double: bool) -> UOp:
 
     Args:
         x: The argument.
-        has_double: float64 and int64 are native.
+        has_double: float64 is native.
     """
     argument = cosine_argument(x)
     quarter_turns, x = (0, x) if argument is None else (1, argument)

@@ -159,6 +159,6 @@ class Values:
         )
         if keeps:
             return self.splat(a, self.width.get(b, 1))
-        if op is Ops.MUL and value == 0:
+        if value == 0 and (op is Ops.MUL or op is Ops.AND):
             return self.splat(b, self.width.get(a, 1))
         return None

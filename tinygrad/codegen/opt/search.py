@@ -23,7 +23,7 @@ from tinygrad.codegen.opt.measure import LONG_SECONDS, NO_MEASUREMENT, Measure, 
 from tinygrad.codegen.opt.neighbours import Steps, limit_exceeded, move, neighbours, replay, structure
 from tinygrad.codegen.opt.search_report import Report
 from tinygrad.fingerprint import source_fingerprint
-from tinygrad.helpers import IGNORE_BEAM_CACHE, PARALLEL, diskcache_get, diskcache_put, getenv
+from tinygrad.helpers import EMULATED_DTYPES, IGNORE_BEAM_CACHE, PARALLEL, diskcache_get, diskcache_put, getenv
 from tinygrad.middleware import cache_token
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import KernelInfo, UOp
@@ -52,7 +52,7 @@ def search_key(sink: UOp, renderer: Renderer, start: Steps, width: int) -> str:
     """Return under which key a search is kept: the kernel without its name, target, settings, and this version."""
     kernel = sink.replace(arg=KernelInfo(dont_use_locals=sink.arg.dont_use_locals)).key.hex()
     target = f"{type(renderer).__name__}-{renderer.target}-{renderer.vector_bytes}-{renderer.threads}"
-    limits = [getenv(name, "") for name in _LIMITS]
+    limits = [EMULATED_DTYPES.value, *(getenv(name, "") for name in _LIMITS)]
     return f"{source_fingerprint()}-{kernel}-{target}-{width}-{limits}-{start}"
 
 

@@ -213,6 +213,16 @@ def _bitcast(source: DType, target: DType) -> Callable[[Any], Any]:
     return lambda x: bitcast(x, source, target)
 
 
+def _lane_bitcast(source: DType, target: DType) -> Callable[[list[Any]], list[Any]]:
+    """Return the reinterpretation of a vector as one of wider or narrower lanes, the lowest bits first."""
+
+    def convert(lanes: list[Any]) -> list[Any]:
+        packed = struct.pack(f"<{len(lanes)}{source.fmt}", *lanes)
+        return list(struct.unpack(f"<{len(packed) // target.itemsize}{target.fmt}", packed))
+
+    return convert
+
+
 def dot_bfloat16(a: int, b: int, total: float) -> float:
     """Return ``total`` + the products of two pairs of packed bfloat16, the second pair first, as vdpbf16ps does."""
     fma = fused_multiply_add(dtypes.float32)
@@ -295,6 +305,8 @@ class _Lazy(dict[str, Any]):
                 value: Any = decode_table(*names)
             case "bits":
                 value = _bitcast(*names)
+            case "lanes":
+                value = _lane_bitcast(*names)
             case _:
                 raise KeyError(name)
         self[name] = value
@@ -329,4 +341,4 @@ NAMESPACE: Final[dict[str, Any]] = {
 def namespace_for(names: tuple[str, ...]) -> dict[str, Any]:
     """Return the globals of a generated function that uses ``names`` (those of this module and Python's builtins)."""
     lazy = _Lazy(NAMESPACE)
-    return {name: lazy[name] for name in names if name in NAMESPACE or name.startswith(("table_", "bits_"))}
+    return {name: lazy[name] for name in names if name in NAMESPACE or name.startswith(("table_", "bits_", "lanes_"))}
