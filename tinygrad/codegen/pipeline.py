@@ -66,7 +66,6 @@ def full_rewrite_to_sink(ast: UOp, renderer: Renderer, optimize: bool = True) ->
 def lower_to_list(sink: UOp, renderer: Renderer) -> list[UOp]:
     """Return the linear program of an optimised kernel."""
     from tinygrad.codegen.decomp import support_of
-    from tinygrad.codegen.decomp.wide_integers import Wide, split_wide
     from tinygrad.middleware import run_stage
 
     native, support = renderer.code_for_op, support_of(renderer)
@@ -76,6 +75,8 @@ def lower_to_list(sink: UOp, renderer: Renderer) -> list[UOp]:
         lowered = lowering.run()
         if support.has_wide_integers:
             return lowered
+        from tinygrad.codegen.decomp.wide_integers import Wide, split_wide
+
         wide = Wide(lowering.values, support.ops, support.has_double, lowering.slots)
         lowered, lowering.order = split_wide(lowered, lowering.order, wide)
         return lowered

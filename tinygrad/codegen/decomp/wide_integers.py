@@ -2,8 +2,9 @@
 
 In:   a lowered kernel (accumulators, vectors, loads with gates), not yet in order.
 Out:  the same kernel on uint32 memory and uint32 values: each result has the bits that 64-bit arithmetic gives.
-Ops:  a 64-bit value becomes ``TUPLE(low, high)``, which lives only inside of this walk; a register becomes two, a load
-      or store of n elements one of 2 * n words. Every other node keeps its form.
+Ops:  a 64-bit value becomes ``TUPLE(low, high)``, which lives only inside of this walk; a register becomes two, a
+      vector load or store of n elements one of 2 * n words. Every other node keeps its form; scalars stay scalars,
+      except the words of a float64, which are lanes of a BITCAST.
 Why:  after lowering, because only there a sum over a loop is a chain of additions, which can carry.
 
 One walk, sources first; what replaces a node is final. The table has a row for each operation on 64-bit integers: the
@@ -83,8 +84,6 @@ class Wide:
     def woven(self, low: UOp, high: UOp) -> UOp:
         """Return the words in the order of memory: low and high in turns."""
         n = self.lanes(low)
-        if n == 1:
-            return self.values.stack((low, high))
         low_constants, high_constants = self.values.const_lanes(low), self.values.const_lanes(high)
         if low_constants is not None and high_constants is not None:
             both = (x for pair in zip(low_constants, high_constants, strict=True) for x in pair)
@@ -93,10 +92,8 @@ class Wide:
 
     def unwoven(self, words: UOp) -> tuple[UOp, UOp]:
         """Return the low and the high words of a vector in the order of memory."""
-        n = self.lanes(words) // 2
-        if n == 1:
-            return self.values.lane(words, 0), self.values.lane(words, 1)
-        low, high = (self.values.shuffle((words,), tuple(range(start, 2 * n, 2))) for start in (0, 1))
+        n = self.lanes(words)
+        low, high = (self.values.shuffle((words,), tuple(range(start, n, 2))) for start in (0, 1))
         return low, high
 
     @property
@@ -297,53 +294,46 @@ def rewrite_index(ctx: Wide, u: UOp) -> UOp:
     base, index = u.src
     if base.op is Ops.TUPLE:
         return UOp(Ops.TUPLE, u.dtype, tuple(ctx.values.lane(word, index.arg) for word in base.src))
-    values = ctx.values
-    if index.op is Ops.ADD and index.src[1].op is Ops.CONST:  # the constant stays the last term
-        scaled = values.add(values.scaled(index.src[0], 2), values.index(2 * index.src[1].arg))
-    else:
-        scaled = values.scaled(index, 2)
-    return UOp(Ops.INDEX, U32, (base, scaled))
-
-
-def rewrite_load(ctx: Wide, u: UOp) -> UOp:
-    """Load both words: consecutive ones together, those of chosen elements each for itself."""
-    source, *gated = u.src
-    if source.op is Ops.TUPLE:
-        n = ctx.lanes(ctx.node)
-        return UOp(Ops.TUPLE, u.dtype, tuple(ctx.vector(UOp(Ops.LOAD, U32, (word,)), n) for word in source.src))
-    n = ctx.lanes(ctx.node)
-    if ctx.lanes(source.src[1]) > 1:
-        other = gated[0].src if gated else ((), ())
-        loads = [
-            UOp(Ops.LOAD, U32, (place, other[i], gated[1]) if gated else (place,))
-            for i, place in enumerate(_places(ctx, source))
-        ]
-        return UOp(Ops.TUPLE, u.dtype, tuple(ctx.vector(load, n) for load in loads))
-    src: tuple[UOp, ...] = (source,)
-    if gated:
-        src += (ctx.woven(*gated[0].src), _doubled(ctx, gated[1]))
-    words = ctx.vector(UOp(Ops.LOAD, U32, src, 2 * n, u.tag), 2 * n)
-    return UOp(Ops.TUPLE, u.dtype, ctx.unwoven(words))
-
-
-def rewrite_store(ctx: Wide, u: UOp, target: UOp, x: UOp) -> UOp:
-    """Store both words."""
-    gate = u.src[2:]
-    if target.op is Ops.TUPLE:
-        pairs = zip(target.src, x.src, strict=True)
-        return UOp.group(*(UOp(Ops.STORE, dtypes.void, (*pair, *gate)) for pair in pairs))
-    if ctx.lanes(target.src[1]) > 1:
-        pairs = zip(_places(ctx, target), x.src, strict=True)
-        return UOp.group(*(UOp(Ops.STORE, dtypes.void, (*pair, *gate)) for pair in pairs))
-    wide_gate = tuple(_doubled(ctx, g) for g in gate)
-    return UOp(Ops.STORE, dtypes.void, (target, ctx.woven(*x.src), *wide_gate))
+    if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
+        doubled = UOp(Ops.CONST, index.dtype, (), 2 * index.src[1].arg)
+        return UOp(Ops.INDEX, U32, (base, ctx.values.add(ctx.values.scaled(index.src[0], 2), doubled)))
+    return UOp(Ops.INDEX, U32, (base, ctx.values.scaled(index, 2)))
 
 
 def _places(ctx: Wide, index: UOp) -> tuple[UOp, UOp]:
-    """Return the places of the low and of the high words of chosen elements."""
+    """Return the places of the low and of the high words of elements. The constant of a sum stays its last term."""
     memory, low = index.src
-    ones = ctx.values.splat(ctx.values.const(1, low.dtype), ctx.lanes(low))
-    return index, UOp(Ops.INDEX, U32, (memory, ctx.values.add(low, ones)))
+    first, constant = (low.src[0], low.src[1].arg) if low.op is Ops.ADD and low.src[1].op is Ops.CONST else (low, 0)
+    step = ctx.values.splat(ctx.values.const(constant + 1, low.dtype), ctx.lanes(low))
+    return index, UOp(Ops.INDEX, U32, (memory, ctx.values.add(first, step)))
+
+
+def rewrite_load(ctx: Wide, u: UOp) -> UOp:
+    """Load both words: those of consecutive elements together, those of one or of chosen elements each for itself."""
+    source, *gated = u.src
+    n = ctx.lanes(ctx.node)
+    if source.op is Ops.TUPLE:
+        return UOp(Ops.TUPLE, u.dtype, tuple(ctx.vector(UOp(Ops.LOAD, U32, (word,)), n) for word in source.src))
+    if n > 1 and ctx.lanes(source.src[1]) == 1:
+        others = (ctx.woven(*gated[0].src), _doubled(ctx, gated[1])) if gated else ()
+        words = UOp(Ops.LOAD, U32, (source, *others), 2 * n, u.tag)
+        return UOp(Ops.TUPLE, u.dtype, ctx.unwoven(ctx.vector(words, 2 * n)))
+    loads = []
+    for i, place in enumerate(_places(ctx, source)):
+        others = (gated[0].src[i], gated[1]) if gated else ()
+        loads.append(ctx.vector(UOp(Ops.LOAD, U32, (place, *others), None, u.tag), n))
+    return UOp(Ops.TUPLE, u.dtype, tuple(loads))
+
+
+def rewrite_store(ctx: Wide, u: UOp, target: UOp, x: UOp) -> UOp:
+    """Store both words, as they are loaded."""
+    gate = u.src[2:]
+    if target.op is not Ops.TUPLE and ctx.lanes(x.src[0]) > 1 and ctx.lanes(target.src[1]) == 1:
+        wide_gate = tuple(_doubled(ctx, g) for g in gate)
+        return UOp(Ops.STORE, dtypes.void, (target, ctx.woven(*x.src), *wide_gate))
+    places = target.src if target.op is Ops.TUPLE else _places(ctx, target)
+    pairs = zip(places, x.src, strict=True)
+    return UOp.group(*(UOp(Ops.STORE, dtypes.void, (*pair, *gate)) for pair in pairs))
 
 
 def _doubled(ctx: Wide, gate: UOp) -> UOp:
