@@ -372,7 +372,11 @@ ALLREDUCE_CAST = ContextVar("ALLREDUCE_CAST", 0, "send terms of a sum in the nar
 # Numbers
 DEFAULT_FLOAT = DTypeNameVar("DEFAULT_FLOAT", "float32", "default float dtype")
 DEFAULT_INT = DTypeNameVar("DEFAULT_INT", "int32", "default int dtype")
-EMULATED_DTYPES = ContextVar("EMULATED_DTYPES", "", "comma list of dtypes to emulate with others")
+EMULATED_DTYPES = ContextVar(
+    "EMULATED_DTYPES",
+    "",
+    "comma list of dtypes to emulate: narrow floats by float32, int64 and uint64 (either means both) by words",
+)
 TRANSCENDENTAL = ContextVar("TRANSCENDENTAL", 1, "2 forces software sin, log2, exp2; else device functions if any")
 DISABLE_FAST_IDIV = ContextVar("DISABLE_FAST_IDIV", 1, "0 replaces constant integer division by multiply and shift")
 DISALLOW_BROADCAST = ContextVar("DISALLOW_BROADCAST", 0, "error on implicit broadcast inside the graph")
