@@ -206,6 +206,20 @@ def test_variables() -> None:
             program(sink(2**40), renderer)
 
 
+def test_order_may_hang_on_a_value() -> None:
+    x, y = (UOp(Ops.PARAM, dtypes.int64, (), ParamArg(slot, dtypes.int64, (8,))) for slot in range(2))
+    read = x.index(UOp.const(0)).load()
+    first = x.after(read).index(UOp.const(0)).store(UOp.const(5, dtypes.int64))
+    sink = UOp.sink(first, y.index(UOp.const(0)).store(read), arg=KernelInfo(name="order"))
+    renderer = PythonRenderer(Target.parse("PYTHON"))
+    native = [u.op for u in program(sink, renderer) if u.op in (Ops.LOAD, Ops.STORE)]
+    with Context(EMULATED_DTYPES="long"):
+        uops = program(sink, renderer)
+    assert_no_wide(uops)
+    assert native[0] is Ops.LOAD
+    assert [u.op for u in uops if u.op in (Ops.LOAD, Ops.STORE)] == [op for op in native for _ in range(2)]
+
+
 def test_text_of_the_target_is_refused() -> None:
     x = UOp(Ops.PARAM, dtypes.int64, (), ParamArg(0, dtypes.int64, (8,)))
     made = UOp(Ops.CUSTOMI, dtypes.int64, (x.index(UOp.const(1)).load(),), "f({0})")

@@ -42,6 +42,7 @@ from tinygrad.uop.ops import PatternMatcher, UOp, UPat
 
 WIDE: Final = dtypes.int64s
 _MASK: Final = 0xFFFFFFFF
+_ORDERS: Final = frozenset({Ops.AFTER, Ops.GROUP, Ops.END, Ops.BARRIER, Ops.SINK})  # what comes after values, too
 
 
 class Wide:
@@ -409,6 +410,8 @@ def split_wide(sink: UOp, order: Iterable[UOp], ctx: Wide) -> tuple[UOp, list[UO
     width = ctx.values.width
     for u in sink.toposort():
         src = tuple([new[s] for s in u.src])
+        if u.op in _ORDERS:
+            src = (*src[:1], *_flat(src[1:])) if u.op is Ops.AFTER else tuple(_flat(src))
         is_wide = u.dtype in WIDE
         if src == u.src and not is_wide:
             new[u] = u
@@ -423,8 +426,12 @@ def split_wide(sink: UOp, order: Iterable[UOp], ctx: Wide) -> tuple[UOp, list[UO
                 raise _unsupported(u, f"{u.op.name}", "compute it in 32 bits")
             rebuilt = found
         new[u] = rebuilt
-    placed = (new[u] for u in order if u in new)
-    return new[sink], [word for u in placed for word in (u.src if u.op is Ops.TUPLE else (u,))]
+    return new[sink], _flat(new[u] for u in order if u in new)
+
+
+def _flat(nodes: Iterable[UOp]) -> list[UOp]:
+    """Return the words of values, and other nodes as they are."""
+    return [word for u in nodes for word in (u.src if u.op is Ops.TUPLE else (u,))]
 
 
 def _unsupported(u: UOp, what: str, hint: str) -> DTypeError:
