@@ -10,7 +10,7 @@ from test.helpers_alu import NUMPY, evaluate, leaf, ulps
 from tinygrad.codegen.decomp import decompose, integer, power, support_of, transcendental, trigonometry
 from tinygrad.codegen.decomp.dtypes import NARROW, decode, encode, round_to, to_f32_sticky
 from tinygrad.device import Device
-from tinygrad.dtype import dtypes, from_storage_scalar, to_storage_scalar, truncate
+from tinygrad.dtype import DType, dtypes, from_storage_scalar, to_storage_scalar, truncate
 from tinygrad.errors import DTypeError
 from tinygrad.helpers import Context, floordiv, floormod
 from tinygrad.mixin import approx
@@ -517,6 +517,12 @@ def test_maximum_without_an_instruction() -> None:
     np.testing.assert_array_equal(result, np.maximum(pairs[:, 0], pairs[:, 1]))
 
 
-def test_missing_dtype_is_an_error_with_a_way_out() -> None:
-    with Context(EMULATED_DTYPES="float64"), pytest.raises(DTypeError, match=r"no dtypes.double .*cast the tensor"):
-        lowered(UOp(Ops.ADD, F64, (XD, XD)))
+@pytest.mark.parametrize(
+    ("missing", "instead"), [(F64, dtypes.float32), (F32, dtypes.float64), (I32, dtypes.int64)], ids=str
+)
+def test_missing_dtype_is_an_error_with_a_way_out(missing: DType, instead: DType) -> None:
+    with (
+        Context(EMULATED_DTYPES=missing.full_name),
+        pytest.raises(DTypeError, match=rf"no {missing} .*cast the tensor .*such as {instead}$"),
+    ):
+        lowered(UOp(Ops.ADD, missing, (leaf(missing), leaf(missing, 1))))

@@ -236,9 +236,11 @@ def _check_dtypes(sink: UOp, support: Support, renderer: Renderer) -> None:
     known = {dtypes.void, *dtypes.weaks, *dtypes.int64s}
     used = {u.dtype for u in sink.toposort()} - support.dtypes - known
     for dtype in sorted(used):
+        others = (dtypes.float32, dtypes.float64) if dtypes.is_float(dtype) else (dtypes.int32, dtypes.int64)
+        instead = next((other for other in others if other in support.dtypes), dtypes.int64)
         raise DTypeError(
             f"{renderer.target}: this target has no {dtype} and it cannot be emulated here; cast the tensor to a dtype "
-            f"that it has, such as {dtypes.float32 if dtypes.is_float(dtype) else dtypes.int32}"
+            f"that it has, such as {instead}"
         )
 
 
