@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tinygrad.dtype import dtypes
 from tinygrad.errors import DTypeError, error_text
 from tinygrad.helpers import disable_gc
-from tinygrad.live import is_stored, live_tensors
+from tinygrad.live import is_stored, live_tensors, unsettled_tensors
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.origins import with_origins
 from tinygrad.uop import Ops
@@ -55,22 +55,24 @@ def nodes_to_differentiate(root: Tensor, *others: Tensor) -> list[UOp]:
 
 
 def warn_of_equal(targets: Sequence[Tensor]) -> None:
-    """Warn of two targets that show one expression, though neither is a view of the other.
+    """Warn of a target that shows one expression with another live tensor, though neither is a view of the other.
 
     Warns:
-        RuntimeWarning: There are such targets: each gets what flows to both.
+        RuntimeWarning: There is such a target: it gets what flows to both.
     """
-    first: dict[UOp, int] = {}
-    for i, target in enumerate(targets):
-        j = first.setdefault(target.uop, i)
-        other = targets[j]
+    computed = {target.uop: i for i, target in reversed(list(enumerate(targets))) if not is_stored(target.uop)}
+    if not computed:
+        return
+    for j, other in enumerate((*targets, *(t for t in unsettled_tensors() if t.uop in computed))):
+        i = computed.get(other.uop, j)
+        target = targets[i]
         is_same = other is target or (other._family is not None and other._family is target._family)
-        if not is_same and not is_stored(target.uop):
-            fault = f"targets {j} and {i} are equal expressions, which are one: each gets the gradient of both"
-            text = error_text(
-                "gradient", fault, {f"target {i}": target}, hint="a clone() of either is a value of its own"
-            )
+        if not is_same:
+            others = f"targets {i} and {j}" if j < len(targets) else f"target {i} and another tensor"
+            fault = f"{others} are equal expressions, which are one: the gradient is that of both"
+            text = error_text("gradient", fault, {f"target {i}": target}, hint="its clone() is a value of its own")
             warnings.warn(text, RuntimeWarning, stacklevel=2)
+            return
 
 
 def _add_gradient(tensor: Tensor, grad: Tensor) -> None:

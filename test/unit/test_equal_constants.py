@@ -136,3 +136,16 @@ def test_equal_expressions_among_the_targets_are_a_warning() -> None:
         (y * z).sum().gradient(y, x, z)
     y, z = (x + 1).clone(), (x + 1).clone()
     assert [g.tolist() for g in (y * z).sum().gradient(y, z)] == [[2.0, 3.0]] * 2
+
+
+def test_an_equal_expression_that_is_no_target_is_a_warning_too() -> None:
+    x = Tensor([1.0, 2.0])
+    y, z = x + 1, x + 1
+    with pytest.warns(RuntimeWarning, match="target 1 and another tensor are equal expressions"):
+        (y * z).sum().gradient(x, y)
+    del z
+    view = y.reshape(2, 1)
+    assert (y * 3).sum().gradient(y)[0].tolist() == [3.0, 3.0], "a view is no other value"
+    assert (view * 3).sum().gradient(y)[0].tolist() == [3.0, 3.0]
+    alike = [Tensor([1.0, 2.0]) for _ in range(2)]
+    assert (alike[0] * alike[1]).sum().gradient(alike[0])[0].tolist() == [1.0, 2.0], "data is one variable a tensor"

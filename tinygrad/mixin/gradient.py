@@ -50,8 +50,8 @@ class GradientMixin(Hooks):
         """Return the gradient of self with respect to each target; zeros where self does not depend on it.
 
         What was realized in between, other than a single number, is data: nothing flows through it. Equal expressions
-        are one: what flows to either is the gradient of both, unless a ``clone()`` tells them apart. Constants that
-        were made one by one are told apart.
+        are one: what flows to either is the gradient of both, unless a ``clone()`` tells them apart; where another
+        tensor shows the expression of a target, that is a warning. Constants that were made one by one are told apart.
 
         Args:
             *targets: Float tensors of the graph of self.
