@@ -120,3 +120,45 @@ def test_checked_bounds_of_any_dtype(dtype: str, number: int) -> None:
         for call in (lambda: x[index], lambda: x.gather(0, index.reshape(-1, 1)), lambda: written(x, index)):
             with pytest.raises(ShapeError, match=rf"index {number} at position \(1,"):
                 call()
+
+
+TWO = ("CPU", "CPU:1")
+ROWS = Tensor.arange(20)
+PLACES = ROWS.reshape(20, 1).expand(20, 2)
+
+
+def overwritten(x: Tensor, items: Any, value: Any) -> Tensor:
+    y = x * 1
+    y[items] = value
+    return y
+
+
+ON_DEVICES: dict[str, Callable[[Tensor], Tensor]] = {
+    "list": lambda x: overwritten(x, [0, 2], 7.0),
+    "column": lambda x: overwritten(x, (slice(None), [0]), x[:, [1]] * 3),
+    "pairs": lambda x: overwritten(x, ([0, 2, 0], [1, 0, 1]), x[3:6, 0]),
+    "range": lambda x: overwritten(x, ROWS, x[20:] * 2),
+    "scatter": lambda x: x.scatter(0, PLACES, x[20:]),
+    "scatter a number": lambda x: x.scatter(0, PLACES, 2.0),
+    **{
+        f"scatter_reduce {how} {whether}": lambda x, how=how, whether=whether: x.scatter_reduce(
+            0, PLACES, x[20:], how, include_self=whether
+        )
+        for how in ("sum", "prod", "mean", "amax", "amin")
+        for whether in (True, False)
+    },
+}
+
+
+@pytest.mark.parametrize("device", ["PYTHON", TWO], ids=str)
+@pytest.mark.parametrize("name", ON_DEVICES)
+def test_positions_that_are_nowhere(name: str, device: Any) -> None:
+    """Lists and ranges have no device: what counts where they lead is where the tensor is."""
+    data = np.cos(np.arange(80, dtype=np.float32)).reshape(40, 2)
+    found = []
+    for where in ("CPU", device):
+        x = Tensor(data, device="CPU").shard(where, 0) if where == TWO else Tensor(data, device=where).clone()
+        y = ON_DEVICES[name](x.realize())
+        gradient = y.square().sum().gradient(x)[0].numpy()  # before y is read: its graph is not kept on two devices
+        found.append([y.numpy(), gradient])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)

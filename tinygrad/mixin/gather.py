@@ -197,7 +197,7 @@ def _store_body(base: UOp, positions: UOp, values: UOp, storage: UOp, combine: O
     return indexed_store(filled, positions, values, combine).shrink_to(base.shape)
 
 
-def store_at(base: UOp, positions: UOp, values: UOp, combine: Ops | None = None) -> UOp:
+def store_at(base: UOp, positions: UOp, values: UOp, combine: Ops | None = None, device: Any = None) -> UOp:
     """Return a copy of ``base`` (1-d) with ``values`` written at ``positions``; the last one wins.
 
     Args:
@@ -206,6 +206,7 @@ def store_at(base: UOp, positions: UOp, values: UOp, combine: Ops | None = None)
         values: Broadcast to the shape of the positions.
         combine: ADD, MUL or MAX combines all values of a position with what is there instead; sums and products of
             floats in at least float32.
+        device: Where the copy is if none of the operands is anywhere, as numbers and ranges are not.
     """
     from tinygrad.device import canonicalize_device
     from tinygrad.uop.ops import UOp
@@ -214,7 +215,7 @@ def store_at(base: UOp, positions: UOp, values: UOp, combine: Ops | None = None)
     kind = base.dtype
     if combine in {Ops.ADD, Ops.MUL} and dtypes.is_float(kind):
         kind = least_upper_dtype(kind, dtypes.float32)
-    device = next((x.device for x in (values, positions, base) if x.device is not None), None)
+    device = next((x.device for x in (values, positions, base) if x.device is not None), device)
     # Storage of its own for every call: two calls with equal operands must not write to the same place.
     storage = UOp.new_buffer(canonicalize_device(device), base.max_shape[0], kind)
     written = composite(
@@ -312,5 +313,5 @@ def stored_gradient(grad: UOp, positions: UOp) -> UOp:
     back = gather_rows(grad, positions)
     size, count = grad.shape[0], prod(positions.shape)
     order = _iota(count, dtypes.int32).reshape(positions.shape)
-    last = store_at(zeros(size, dtypes.int32), positions, order)
+    last = store_at(zeros(size, dtypes.int32), positions, order, device=grad.device)
     return gather_rows(last, positions).eq(order).where(back, back.const_like(0))

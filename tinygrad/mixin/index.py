@@ -383,7 +383,8 @@ class IndexMixin(MaskMixin):
         value = values._uop.permute(order)
         value = value.pad(tuple((0, n - m) for n, m in zip(positions.shape, value.shape, strict=True)))
         flat, start = positions_along(positions, base.shape[-1]), base.flatten()
-        count = store_at(zeros(start.shape[0], dtypes.int32), flat, flat.const_like(1, dtypes.int32), Ops.ADD)
+        one = flat.const_like(1, dtypes.int32)
+        count = store_at(zeros(start.shape[0], dtypes.int32), flat, one, Ops.ADD, self.device or values.device)
         if not include_self:
             neutral = {"prod": 1, "amax": self.dtype.min}.get(reduce, 0)
             start = (count > 0).where(neutral, start).cast(self.dtype)
