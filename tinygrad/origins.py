@@ -33,6 +33,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text, shown
 from tinygrad.forking import renew_in_child
 from tinygrad.live import aliases_of, buffer_under, rebase, storage_under, unsettled_tensors
+from tinygrad.mixin.written_views import view_chain, without_chain
 from tinygrad.retracing import Retraced, Traced, contents_after, data_under, fills, is_linear
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -51,6 +52,7 @@ _LOOK_EVERY: Final = 8
 _LARGE: Final = 1 << 20  # bytes of a value after which it is looked at each time
 _LARGEST: Final = 1000  # nodes of a graph to which further parts of storage are added
 _LARGEST_UPDATED: Final = 256  # nodes of a graph to which an update of all elements is added
+_CALLED: Final = frozenset({Ops.FUNCTION, Ops.GETTUPLE})
 _MOST_LOST: Final = 64  # values whose lost graphs are remembered, for the warning
 
 
@@ -154,13 +156,12 @@ def _remember(before: UOp, now: UOp, becomes: Mapping[UOp, UOp], done: _Done) ->
     buffer = buffer_under(now)
     if buffer is None:
         return
+    part: list[UOp] = []  # movement nodes between the storage and what was stored
     if buffer.numel() != 1 and not _is_whole(now):
-        # What was stored is the value under the views; a DETACH among them holds for this tensor only.
-        base = storage_under(before)
-        stored = becomes.get(base)
-        if stored is None or not _is_whole(stored) or rebase(before, base, stored) is not now:
+        found = _under_views(before, now, buffer, becomes)
+        if found is None:
             return
-        before = base
+        before, part = found
     value, reads = done.said(before)
     if value is None:
         _note_lost(buffer, before.toposort(enter_calls=False).keys(), reads & done.storages)
@@ -174,9 +175,28 @@ def _remember(before: UOp, now: UOp, becomes: Mapping[UOp, UOp], done: _Done) ->
                 done.noted.add(write)
                 if write.without_after is not updated:
                     _note_content(write, done)
-    if buffer_under(value) is not buffer:  # else it is storage, whose content was noted
+    if part:
+        _keep(buffer, Traced(without_chain(part, value), is_stored=True))  # nobody shows the rest
+    elif buffer_under(value) is not buffer:  # else it is storage, whose content was noted
         data = data_under(value)
         _keep_unless_data(buffer, Traced(value), None if data is None else data[1:])
+
+
+def _under_views(before: UOp, now: UOp, buffer: UOp, becomes: Mapping[UOp, UOp]) -> tuple[UOp, list[UOp]] | None:
+    """Return what was stored of a value that is shown through views, and the views that are left; None if unknown.
+
+    What was stored is the value under the views; a DETACH among them holds for this tensor only.
+    """
+    base = storage_under(before)
+    stored = becomes.get(base)
+    if stored is None and base.op in _CALLED and base.shape == (buffer.numel(),):
+        stored = buffer  # storage of a FUNCTION is no node outside of it
+    if stored is not None and _is_whole(stored) and rebase(before, base, stored) is now:
+        return base, []
+    part = view_chain(now, buffer) if base.op in _CALLED else None
+    if part is None or any(node.op in {Ops.EXPAND, Ops.PAD} for node in part):
+        return None
+    return before, part
 
 
 def _keep_unless_data(buffer: UOp, origin: Traced, data: list[UOp] | None) -> None:

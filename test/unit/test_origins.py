@@ -133,6 +133,15 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "max": lambda t: t.max(0),
     "sort": lambda t: t.sort(0)[0] * t,
     "gather": lambda t: t[Tensor([2, 0, 0])] * 2,
+    "scatter to rows": lambda t: (t * t).scatter(0, Tensor([[0, 1, 1, 2]]), 2.0),
+    "scatter of itself": lambda t: t.scatter(0, Tensor([[1, 1, 0, 2]]), t * 3),
+    "rows of a scatter": lambda t: t.scatter(0, Tensor([[0, 1, 1, 2]]), t).transpose(0, 1)[1:],
+    "expanded scatter": lambda t: t.scatter(0, Tensor([[0, 1, 1, 2]]), t)[:1].expand(5, 4),
+    "filled rows": lambda t: t.index_fill(0, Tensor([1]), 3.0),
+    "copied rows": lambda t: t.index_copy(0, Tensor([1, 0]), t[1:] * 2)[1:],
+    "inverse": lambda t: (t @ t.transpose(0, 1) + Tensor.eye(3) * 9).inverse(),
+    "part of an inverse": lambda t: (t @ t.transpose(0, 1) + Tensor.eye(3) * 9).inverse().flip(0)[:, 1:],
+    "factor": lambda t: t.transpose(0, 1).qr()[0].transpose(0, 1)[1:],
 }
 ARRAY_READS: dict[str, Callable[[Tensor], object]] = {
     "tolist": Tensor.tolist,
