@@ -203,3 +203,72 @@ def test_lanes_run_over_rows_that_are_short_or_overlap(out: Callable[[], Tensor]
     schedule = schedule_of(out())
     lane = next(a for a in schedule.axes if a.kind is AxisType.VECTOR)
     assert not lane.reduce
+
+
+# ---- what lies between the lanes of a store --------------------------------------------------------------------------
+
+BETWEEN: dict[str, tuple[Callable[[], Tensor], int]] = {
+    "windows of a pool": (lambda: _normalized(64, 64, 6, 6).max_pool2d(2), 9),
+    "gradient of a pool": (lambda: _gradient_of_a_pool(_normalized(64, 64, 6, 6)), 36),
+    "stack": (lambda: Tensor.stack(*[empty(1 << 17) for _ in range(20)], dim=-1), 20),
+    "long expression": (lambda: empty(3, 3, 4096).gelu().permute(2, 0, 1).contiguous(), 1),
+}
+
+
+def _normalized(*shape: int) -> Tensor:
+    """Return images normalized with three numbers per channel, over which lanes run then."""
+    mean, scale, bias = (empty(1, shape[1], 1, 1) for _ in range(3))
+    return (empty(*shape) - mean) * scale + bias
+
+
+def _gradient_of_a_pool(x: Tensor) -> Tensor:
+    """Return what the gradient of a maximum over 2x2 windows is like: each element held against its window's."""
+    windows = x.reshape(64, 64, 3, 2, 3, 2).permute(0, 1, 2, 4, 3, 5)
+    largest = empty(64, 64, 3, 3, 1, 1)
+    return (windows.eq(largest) * largest).contiguous()
+
+
+@needs_wide_vectors
+@pytest.mark.parametrize("name", BETWEEN)
+def test_what_lies_between_lanes_is_stored_at_once(name: str) -> None:
+    out, copies = BETWEEN[name]
+    assert total(schedule_of(out()), AxisType.UPCAST) == copies
+
+
+@pytest.mark.parametrize(("count", "dtype"), [(5, F32), (9, dtypes.int8), (20, dtypes.float16), (33, F32), (36, F32)])
+def test_stacks_of_any_size(count: int, dtype: DType) -> None:
+    for size in (1, 7, 16, 33, 100):
+        parts = [np.arange(i, i + size, dtype=np.float32) % 100 for i in range(count)]
+        out = Tensor.stack(*[Tensor(part).cast(dtype).realize() for part in parts], dim=-1)
+        np.testing.assert_array_equal(out.float().numpy(), np.stack(parts, -1))
+
+
+@pytest.mark.parametrize(("side", "k"), [(4, 2), (6, 2), (6, 3), (9, 3), (10, 5)])
+def test_gradients_of_pools_of_any_size(side: int, k: int) -> None:
+    values = np.random.default_rng(side).permutation(3 * 20 * side * side).astype(np.float32)
+    x = Tensor(values.reshape(3, 20, side, side))
+    y = x.max_pool2d(k)
+    cut = values.reshape(3, 20, side // k, k, side // k, k)
+    largest = cut.max((3, 5), keepdims=True)
+    np.testing.assert_array_equal(y.numpy(), largest[:, :, :, 0, :, 0])
+    want = (cut == largest) * 2 * largest
+    np.testing.assert_array_equal(y.square().sum().gradient(x)[0].numpy().reshape(cut.shape), want)
+
+
+# ---- sums of short rows ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("row", "copies"), [(6, 4), (12, 4), (24, 4), (40, 6)])
+def test_sums_of_short_rows_take_several_at_once(row: int, copies: int) -> None:
+    """A row that is one vector or two has too few sums in flight: the next rows' are."""
+    renderer = Device["CPU"].renderer
+    if renderer.vector_bytes != 64:
+        pytest.skip("the numbers are those of vectors of 16")
+    assert total(schedule_of(empty(128, 64, row).sum((0, 2))), AxisType.UNROLL) == copies
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 128, 1001])
+@pytest.mark.parametrize("row", [5, 6, 12, 24, 36, 40])
+def test_sums_of_short_rows_of_any_size(rows: int, row: int) -> None:
+    values = np.random.default_rng(row).integers(-9, 9, (rows, 3, row)).astype(np.float32)
+    np.testing.assert_array_equal(Tensor(values).sum((0, 2)).numpy(), values.sum((0, 2)))

@@ -13,7 +13,7 @@ import math
 from tinygrad.codegen.late.affine import NEAR
 from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.analysis import Kernel
-from tinygrad.codegen.opt.schedule import Schedule
+from tinygrad.codegen.opt.schedule import MAX_COPIES, Schedule
 from tinygrad.codegen.opt.scratch import Axis
 from tinygrad.uop import AxisType, Ops
 from tinygrad.uop.ops import UOp
@@ -25,6 +25,9 @@ THREAD_WORK = 1 << 12
 THREAD_PIECES = 64  # iterations of the parallel loop that leave nobody waiting for long
 LINE = 16  # float32 elements of a cache line
 MAX_ROWS = 512  # far apart from each other that are read side by side: a quarter of the pages that a TLB holds
+# Elements between two lanes of a store that are all stored at once: always, and if they are all that lies there.
+FEW_BETWEEN, MAX_BETWEEN = 4, 36
+SHORT_PER_ACCESS = 6  # instructions for each access up to which memory takes the time
 MAX_CHAIN = 128  # float additions in one chain before blocks are summed on their own
 
 
@@ -114,13 +117,21 @@ def blocks_over(size: int, lanes: int, wanted: int) -> int:
     return next((b for b in range(min(wanted, fit), 0, -1) if more(b) <= 0.1 * needed), 1)
 
 
-def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> None:
-    """Make the last iterations of a reduce loop lanes, ``blocks`` vectors of them copies; what is beyond is masked."""
+def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int, around: UOp | None = None) -> None:
+    """Make the last iterations of a reduce loop lanes, ``blocks`` vectors of them copies; what is beyond is masked.
+
+    Args:
+        schedule: Of the kernel.
+        r: The original range.
+        lanes: Of a vector.
+        blocks: Vectors in flight, each with a sum of its own.
+        around: The next loop of the same sum, some of whose iterations become copies where ``r`` has too few vectors.
+    """
     found = _lanes_on(schedule, r, REDUCES, lanes)
     if found is None:
         return
     at, size, lanes = found
-    blocks = blocks_over(-(-size // lanes), 1, blocks)
+    wanted, blocks = blocks, blocks_over(-(-size // lanes), 1, blocks)
     if size % (lanes * blocks):
         if not schedule.may_pad(schedule.axes[at]):
             return
@@ -128,6 +139,13 @@ def vectorize_reduce(schedule: Schedule, r: UOp, lanes: int, blocks: int) -> Non
     schedule.apply(Opt(OptOps.VECTOR, at, lanes))
     if blocks > 1 and schedule.axes[at].kind is AxisType.REDUCE:
         schedule.apply(Opt(OptOps.UNROLL, schedule.reduce_axes().index(at), blocks))
+    outer = (
+        None if around is None or position(schedule, r, REDUCES) is not None else position(schedule, around, REDUCES)
+    )
+    if outer is not None and isinstance(length := schedule.axes[outer].size, int):
+        enough = [n for n in range(2, 2 * wanted + 1) if length % n == 0 and wanted <= n * blocks <= 2 * wanted]
+        if enough and blocks < wanted:
+            schedule.apply(Opt(OptOps.UNROLL, schedule.reduce_axes().index(outer), enough[0]))
 
 
 def unroll_small(schedule: Schedule) -> None:
@@ -139,21 +157,47 @@ def unroll_small(schedule: Schedule) -> None:
             schedule.apply(Opt(OptOps.UNROLL, schedule.reduce_axes().index(schedule.axes.index(axis)), 0))
 
 
-def copy_small_outputs(schedule: Schedule, kernel: Kernel, lane: UOp) -> None:
-    """Copy short output loops that lie between the lanes of the stores: together they fill whole vectors."""
+def copy_small_outputs(schedule: Schedule, kernel: Kernel, lane: UOp, most: int) -> None:
+    """Copy short output loops that lie between the lanes of the stores: together they fill whole vectors.
+
+    Where such loops are all that lies between two lanes, be it a window of six by six, what is stored at once has no
+    gaps. Else those that fit four copies share vectors.
+
+    Args:
+        schedule: Of the kernel.
+        kernel: Its facts.
+        lane: The range that gets the lanes.
+        most: Copies, at most; see ``most_between``.
+    """
     steps = [abs(a.step(lane) or 0) for a in kernel.accesses if a.is_store]
     between = [
         r for r in kernel.ranges
         if r is not lane and any(0 < abs(a.step(r) or 0) < s for a, s in zip(
             (a for a in kernel.accesses if a.is_store), steps, strict=True))
     ]  # fmt: skip
+    whole = math.prod(kernel.size(r) for r in between)
+    if set(steps) != {whole} or whole > most or any(kernel.size(r) > MAX_COPIES for r in between):
+        most = FEW_BETWEEN if max(steps) <= FEW_BETWEEN else 1
     copies = 1
     for r in between:
         at = position(schedule, r, LOOPS)
         size = kernel.size(r)
-        if at is not None and schedule.axes[at].size == size <= 4 and copies * size <= 4:
+        if at is not None and schedule.axes[at].size == size and copies * size <= most:
             copies *= size
             schedule.apply(Opt(OptOps.UPCAST, at, 0))
+
+
+def most_between(schedule: Schedule, kernel: Kernel, instructions: int) -> int:
+    """Return how many elements between two lanes of a store may become copies: sums of all of them need registers.
+
+    Args:
+        schedule: Of the kernel.
+        kernel: Its facts.
+        instructions: Of one element. Where they are many, they and not the stores take the time, and the compiler's.
+    """
+    if instructions > SHORT_PER_ACCESS * len(kernel.accesses):
+        return FEW_BETWEEN
+    return max(FEW_BETWEEN, schedule.renderer.vector_registers // 2) if kernel.reduces else MAX_BETWEEN
 
 
 def tile_transposes(schedule: Schedule, kernel: Kernel, lane: UOp, copies: int) -> None:

@@ -20,6 +20,7 @@ from tinygrad.codegen.opt.loops import (
     block_long_sums,
     block_loops,
     copy_small_outputs,
+    most_between,
     position,
     tile_transposes,
     unroll_small,
@@ -84,15 +85,16 @@ def optimize_loops(schedule: Schedule, kernel: Kernel) -> None:
             is_long = instructions >= LONG_EXPRESSION or wide > lanes
             blocks = 1 if is_long else CHAINS if r in own else _blocks(schedule, kernel, r, lanes)
             if r in own:
-                vectorize_reduce(schedule, r, wide, blocks)
+                vectorize_reduce(schedule, r, wide, blocks, _around(own[r], r))
                 continue
             sharing = find_sharing(kernel, r)
             if sharing is not None:
                 shared.append(sharing)
                 blocks = min(blocks, SHARING_VECTORS)
             apart = max((abs(a.step(r) or 0) for a in kernel.accesses if a.is_store and r in a.ranges), default=1)
-            if 2 <= apart <= 4:
-                copy_small_outputs(schedule, kernel, r)
+            most = most_between(schedule, kernel, instructions)
+            if 2 <= apart <= most:
+                copy_small_outputs(schedule, kernel, r, most)
                 blocks = 1
             if any(abs(a.step(r) or 0) > NEAR for a in kernel.accesses if r in a.ranges):
                 blocks, is_far = 1, True
@@ -106,6 +108,13 @@ def optimize_loops(schedule: Schedule, kernel: Kernel) -> None:
     stream_long_sums(schedule, kernel)
     block_long_sums(schedule, kernel)
     use_threads(schedule, kernel)
+
+
+def _around(reduce: UOp, r: UOp) -> UOp | None:
+    """Return the next loop of a sum around its loop over ``r``."""
+    ranges = reduce.src[1:]
+    at = ranges.index(r)
+    return ranges[at - 1] if at > 0 else None
 
 
 def _blocks(schedule: Schedule, kernel: Kernel, r: UOp, lanes: int) -> int:
