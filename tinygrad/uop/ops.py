@@ -118,8 +118,7 @@ class UOp(
                 return found
             _forget(there)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass  # everything happens in __new__: interned nodes must not be initialised twice
+    # There is no __init__: interned nodes must not be initialised twice, and one that does nothing is a call per node.
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__

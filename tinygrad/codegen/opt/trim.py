@@ -110,9 +110,9 @@ def _trimmed(sink: UOp, load: UOp, loops: set[UOp]) -> UOp | None:
         replaced[r] = first + UOp(Ops.RANGE, r.dtype, (end - first,), r.arg)
     if not replaced:
         return None
-    gate = kept[0] if kept else None
-    for condition in kept[1:]:
-        gate = UOp(Ops.AND, dtypes.bool, (gate, condition))
+    gate: UOp | None = None
+    for condition in kept:
+        gate = condition if gate is None else UOp(Ops.AND, dtypes.bool, (gate, condition))
     free = UOp(Ops.INDEX, load.dtype, load.src[:2] if gate is None else (*load.src[:2], gate))
     sink = rebuild(sink, {load: free})
     return _with_loops(sink, replaced)
