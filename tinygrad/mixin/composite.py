@@ -71,8 +71,13 @@ def materialized(x: UOp) -> UOp:
     from tinygrad.device import canonicalize_device
     from tinygrad.uop.ops import UOp
 
-    storage = UOp.new_buffer(canonicalize_device(None), prod(x.shape), strong_dtype(x.dtype))
-    return storage.after(storage.store(x.cast(storage.dtype).flatten())).reshape(x.shape)
+    # Of a symbolic size the largest is allocated.
+    storage, count = (
+        UOp.new_buffer(canonicalize_device(None), prod(x.max_shape), strong_dtype(x.dtype)),
+        (prod(x.shape),),
+    )
+    filled = storage.after(storage.shrink_to(count).store(x.cast(storage.dtype).flatten()))
+    return filled.shrink_to(count).reshape(x.shape)
 
 
 def contract(x: UOp, w: UOp, axes: int, accumulator: DType) -> UOp:

@@ -136,10 +136,18 @@ def broadcast_shape(*shapes: Shape) -> Shape:
                 continue
             if type(size) is int and size == 1:
                 size = s[i]
-            elif size is not s[i] and not (type(size) is int and type(s[i]) is int and size == s[i]):
+            elif size is not s[i] and not _is_same_size(size, s[i]):
                 raise _no_broadcast(shapes, size, s[i])
         out.append(size)
     return tuple(out)
+
+
+def _is_same_size(a: Any, b: Any) -> bool:
+    if type(a) is int and type(b) is int:
+        return a == b
+    from tinygrad.mixin.hooks import same_size
+
+    return same_size(a, b)  # a*b is b*a, but another node
 
 
 def broadcast_axes(src_shape: Shape, out_shape: Shape) -> tuple[int, ...]:
