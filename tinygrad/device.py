@@ -118,6 +118,15 @@ class _Device:
                 f"usage of device {name} disallowed: a traced function only builds a graph, so it can neither realize "
                 "a tensor nor read its values; do that outside the function"
             )
+        return self.described(name)
+
+    def described(self, name: str) -> Compiled:
+        """Return the opened device, to ask what it is like: that may decide on the graph, so traced functions ask too.
+
+        Raises:
+            ModuleNotFoundError: No device file has this name.
+        """
+        name = self.canonicalize(name)
         opened = self._opened.get(name)
         return opened if opened is not None else self._open(name)
 

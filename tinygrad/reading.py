@@ -15,7 +15,7 @@ from tinygrad.device import StorageOnlyError
 from tinygrad.dtype import DType, _to_np_dtype, dtypes, strong_dtype
 from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int
-from tinygrad.mixin.hooks import hint_to_pad
+from tinygrad.mixin.hooks import hint_to_pad, only_builds_graph
 from tinygrad.mixin.rand import RandMixin
 from tinygrad.uop import Ops
 
@@ -158,7 +158,12 @@ class ReadMixin(RandMixin):
         return str(as_numpy(self._uop.buffer, self.dtype, self.shape))
 
     def _few_values_in_memory(self) -> list[Any] | None:
-        """Return the values as a flat list if they are few and in the memory of the host already; never computes."""
+        """Return the values as a flat list if they are few and in the memory of the host already; never computes.
+
+        While only graph is built nothing is known: memory may be written to before what is built runs.
+        """
+        if only_builds_graph():
+            return None
         source = self._uop.src[0] if self._uop.op is Ops.COPY else self._uop  # not there yet: look where it comes from
         count = source.numel()
         if source.device not in _HOSTS or not source.is_realized or not isinstance(count, int) or count > _FEW:

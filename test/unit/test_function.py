@@ -456,3 +456,36 @@ def test_a_function_draws_from_a_state_that_a_new_seed_has_started_again() -> No
     first, second = (t.tolist() for t in noisy(Tensor.zeros(3)))
     Tensor.manual_seed(5)
     assert [first, second] == [Tensor.rand(3).tolist(), Tensor.rand(2).tolist()]
+
+
+# ---- what asks the device, or looks at values ------------------------------------------------------------------------
+
+# Nothing of this needs a value to build its graph, though some look at values, and some ask what the device can do.
+ASKING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "std": lambda x, labels: x.std(0),
+    "var": lambda x, labels: x.var(1),
+    "var_mean": lambda x, labels: x.var_mean(1)[0],
+    "normalize": lambda x, labels: x.normalize(2, 1),
+    "layernorm": lambda x, labels: x.layernorm(),
+    "sparse_categorical_crossentropy": lambda x, labels: x.sparse_categorical_crossentropy(labels),
+    "cross_entropy": lambda x, labels: x.cross_entropy(labels),
+    "nll_loss": lambda x, labels: x.log_softmax(1).nll_loss(labels),
+    "multi_margin_loss": lambda x, labels: x.multi_margin_loss(labels),
+    "quantile": lambda x, labels: x.quantile(labels / 4.0, 1),
+    "attention": lambda x, labels: x[None, None].scaled_dot_product_attention(x[None, None], x[None, None]),
+}
+
+
+@pytest.mark.parametrize("body", ASKING.values(), ids=ASKING.keys())
+def test_bodies_that_ask_the_device_or_look_at_values(body: Callable[[Tensor, Tensor], Tensor]) -> None:
+    x = Tensor(np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)).realize()
+    labels = Tensor([2, 0, 1]).contiguous().realize()
+    found, expected = function(body)(x, labels), body(x, labels)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+    gradients = [y.square().sum().gradient(x)[0].numpy() for y in (found, expected)]
+    np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-5)
+
+
+def test_multinomial_in_a_body() -> None:
+    weights = Tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 3.0]]).contiguous().realize()
+    assert function(lambda w: w.multinomial(1))(weights).tolist() == [[1], [2]]

@@ -240,3 +240,16 @@ def test_a_pending_write_of_another_thread_is_not_captured() -> None:
         jitted(x)
     assert len(calls) == 2
     assert [w.tolist(), other.tolist()] == [[6, 12, 18, 24], [2, 3, 4, 5]]
+
+
+def test_labels_that_the_function_writes_are_not_judged_by_what_was_there_before() -> None:
+    labels, scores = Tensor([9, 9]).contiguous().realize(), Tensor.zeros(2, 4).contiguous().realize()
+
+    @TinyJit
+    def loss(x: Tensor) -> Tensor:
+        labels.assign(Tensor([0, 1])).realize()
+        found = scores.sparse_categorical_crossentropy(labels) + x.sum() * 0
+        labels.assign(labels + 9).realize()
+        return found
+
+    np.testing.assert_allclose([loss(stored()).item() for _ in range(4)], np.log(4), rtol=1e-6)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes
-from tinygrad.helpers import Context, ceildiv, prod
+from tinygrad.helpers import ceildiv, prod
 from tinygrad.mixin.attention_blocks import Blocks
 from tinygrad.mixin.gradient import compute_gradient
 from tinygrad.record import record
@@ -53,8 +53,7 @@ class AttentionGradient:
 def _threads(device: Any) -> int:
     from tinygrad.device import Device
 
-    with Context(ALLOW_DEVICE_USAGE=1):  # a traced function asks too
-        return Device[device].renderer.threads
+    return Device.described(device).renderer.threads
 
 
 # ---- with all scores -------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinygrad.errors import ArgumentError, DeviceError, ShapeError, error_text, shown
+from tinygrad.settings import ALLOW_DEVICE_USAGE
 
 if TYPE_CHECKING:
     from typing import Self
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 Sint: TypeAlias = "int | UOp"
+
+
+def only_builds_graph() -> bool:
+    """Whether no values may be looked at: in a traced function, and in a JIT capture, where nothing has run yet."""
+    return not ALLOW_DEVICE_USAGE or bool(getattr(sys.modules.get("tinygrad.engine.capturing"), "capturing", None))
 
 
 class Hooks:

@@ -9,13 +9,12 @@ Why:  reading costs memory traffic only for what is selected, and out-of-bounds 
 from __future__ import annotations
 
 import itertools
-import sys
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tinygrad.dtype import dtypes
 from tinygrad.dtype_lattice import require_fit
 from tinygrad.errors import DTypeError, ShapeError, error_text, shown
-from tinygrad.helpers import ALLOW_DEVICE_USAGE, CHECK_BOUNDS, prod
+from tinygrad.helpers import CHECK_BOUNDS, prod
 from tinygrad.mixin.composite import CompositeShapeError, RankError
 from tinygrad.mixin.gather import (
     as_index,
@@ -27,7 +26,7 @@ from tinygrad.mixin.gather import (
     stores_are_dear,
     zeros,
 )
-from tinygrad.mixin.hooks import exceeds, most_of, ssimplify
+from tinygrad.mixin.hooks import exceeds, most_of, only_builds_graph, ssimplify
 from tinygrad.mixin.index_literals import IndexLiteral, is_array, is_several_items, read_literal
 from tinygrad.mixin.mask import MaskMixin
 from tinygrad.mixin.padding import pad_constant
@@ -130,9 +129,8 @@ class IndexMixin(MaskMixin):
         Raises:
             ShapeError: An entry is below ``lowest`` or not below ``size``.
         """
-        recording = getattr(sys.modules.get("tinygrad.engine.capturing"), "capturing", None)
-        if not CHECK_BOUNDS or not ALLOW_DEVICE_USAGE or not hasattr(index, "tolist") or recording:
-            return  # off, or while only graph is built: in a traced function, on nodes, during a JIT capture
+        if not CHECK_BOUNDS or not hasattr(index, "tolist") or only_builds_graph():
+            return
         widest = dtypes.uint64 if dtypes.is_unsigned(index.dtype) else dtypes.int64
         wrong = (index < lowest) | (index.cast(widest) >= size)
         if not wrong.any().item():

@@ -12,7 +12,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import AddrSpace, DType
-from tinygrad.helpers import Context, ceildiv
+from tinygrad.helpers import ceildiv
 from tinygrad.uop import AxisType, Ops
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def has_fast_scratch(device: Any) -> bool:
 
     if not isinstance(device, str):
         return False
-    with Context(ALLOW_DEVICE_USAGE=1):  # a traced function asks too: what a device is like decides on the graph
-        return not Device[device].renderer.has_local
+    return not Device.described(device).renderer.has_local
 
 
 def equal_blocks(size: int, most: int, multiple: int) -> int:

@@ -240,7 +240,7 @@ class ReduceMixin(ElementwiseMixin):
         from tinygrad.device import Device
 
         device = self.device[0] if isinstance(self.device, tuple) else self.device
-        opened = Device[Device.DEFAULT if device is None else device]
+        opened = Device.described(Device.DEFAULT if device is None else device)
         has_double = not opened.renderers or dtypes.float64 in opened.renderer.supported_dtypes()
         return dtypes.float64 if has_double else least_upper_dtype(own, dtypes.float32)
 
