@@ -264,6 +264,15 @@ def test_lstmcell_without_bias() -> None:
     assert hidden.shape == state.shape == (2, 5)
 
 
+def test_lstmcell_refuses_states_of_another_shape() -> None:
+    cell, x, state = nn.LSTMCell(3, 5), Tensor(random(2, 3)), Tensor(random(2, 5))
+    row, fewer = Tensor(random(5)), Tensor(random(1, 5))
+    for wrong in (state, (state,), (state, state, state), (row, row), (fewer, state), (state, Tensor(random(2, 4)))):
+        with pytest.raises(ValueError, match=r"hc is \(hidden, cell\), each \(2, 5\)"):
+            cell(x, wrong)
+    assert cell(x, [state, state])[0].shape == (2, 5)
+
+
 def test_default_float_is_used() -> None:
     with Context(DEFAULT_FLOAT="float16"):
         layer = nn.Linear(2, 2)

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from tinygrad.boundary import explain_methods, explained
 from tinygrad.dtype import dtypes
-from tinygrad.errors import error_text
+from tinygrad.errors import error_text, shown
 from tinygrad.helpers import make_tuple, prod
 from tinygrad.mixin.conv import named_padding, pads_of
+from tinygrad.mixin.hooks import same_shape
 from tinygrad.name_hints import MissingNameError
 from tinygrad.nn import optim as optim, state as state
 from tinygrad.nn.normalization import (
@@ -347,10 +348,16 @@ class LSTMCell:
             The new (hidden, cell).
 
         Raises:
-            ValueError: ``x`` is not two-dimensional.
+            ValueError: ``x`` is not two-dimensional, or ``hc`` is no pair of tensors of that shape.
         """
         if x.ndim != 2:
             raise LayerShapeError(error_text("LSTMCell", f"{x.ndim} dims", {"x": x}, "x has the shape (N, input_size)"))
+        expected = x.shape[0], self.hidden_size
+        # A tensor would be unpacked into its rows, and a row fits every batch.
+        if hc is not None and (len(hc) != 2 or not all(same_shape(state.shape, expected) for state in hc)):
+            raise LayerShapeError(
+                error_text("LSTMCell", f"hc is {shown(hc)}", {"x": x}, f"hc is (hidden, cell), each {shown(expected)}")
+            )
         if hc is None:
             zeros = Tensor.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device)
             hc = (zeros, zeros)
