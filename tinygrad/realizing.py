@@ -23,6 +23,7 @@ from tinygrad.origins import has_origin, known_origins, remember_origins
 from tinygrad.pending import stale_readers
 from tinygrad.profiling import labelled
 from tinygrad.repointing import apply_map_to_tensors, show_computed
+from tinygrad.settings import ALLOW_DEVICE_USAGE
 from tinygrad.signals import DeferredSignals
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -231,6 +232,22 @@ def _compute_outside(tensors: list[Tensor]) -> None:
     if tensors:
         with looking_away():
             tensors[0].realize(*tensors[1:])
+
+
+def stored_for_capture(tensor: Tensor) -> bool:
+    """Compute a tensor that the caller of a running capture has left pending; returns whether it was one.
+
+    The captured function is about to write to it. What is only written down for it would be part of every replay, and
+    each would start from the same value: the write has to go to memory that a replay finds as the last one left it.
+    """
+    from tinygrad.engine.capturing import capturing
+
+    is_outside = getattr(capturing[-1], "is_outside", None) if capturing and ALLOW_DEVICE_USAGE else None
+    if is_outside is None or not is_outside(tensor) or not tensor._is_pending():
+        return False
+    # Its pending writes may read the tensor: they come before those of the function.
+    _compute_outside([tensor, *map(tensor._wrap_uop, capturing[-1].pending_writes)])
+    return True
 
 
 def _own_schedule(readers: list[Tensor]) -> list[UOp]:

@@ -16,6 +16,7 @@ from tinygrad.errors import ArgumentError, DeviceError, DTypeError, error_text
 from tinygrad.families import shares_elements
 from tinygrad.live import buffer_under, is_view_node, storage_under, writes_through
 from tinygrad.origins import note_step
+from tinygrad.realizing import stored_for_capture
 from tinygrad.repointing import new_storage, write_view
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.views import own_value
@@ -34,8 +35,9 @@ def assign(tensor: Tensor, x: Any) -> None:
         tensor.uop.buffer.ensure_allocated().copyin(value._read().as_memoryview())
         return
     view, node = tensor.uop, value.uop
-    if (writes_through(view) and buffer_under(view) is not None) or shares_elements(tensor):
-        write_view(tensor, node)
+    is_stored = writes_through(view) and buffer_under(view) is not None
+    if is_stored or shares_elements(tensor) or stored_for_capture(tensor):
+        write_view(tensor, value.uop)  # to store a tensor changes what others show
         if tensor.grad is not None:
             note_step(storage_under(tensor.uop), tensor.grad.uop)
     elif node.device is None or buffer_under(node) is not None or node.dtype in dtypes.weaks:

@@ -253,3 +253,37 @@ def test_labels_that_the_function_writes_are_not_judged_by_what_was_there_before
         return found
 
     np.testing.assert_allclose([loss(stored()).item() for _ in range(4)], np.log(4), rtol=1e-6)
+
+
+STATES: dict[str, Callable[[], Tensor]] = {
+    "stored": stored,
+    "constant": lambda: Tensor.full((4,), 0.5),
+    "literal": lambda: Tensor([1.0, 2.0, 3.0, 4.0]),
+    "expression": lambda: stored() * 0.5 + 1,
+    "rate": lambda: nn.optim.SGD([stored()], lr=0.5).lr,
+}
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+def test_a_state_that_has_not_been_computed_goes_on(state: Callable[[], Tensor], order: int, is_read: bool) -> None:
+    def program() -> list[object]:
+        rate, total, seen = state(), stored(), []
+
+        @TinyJit
+        def step(x: Tensor) -> Tensor:
+            if order:
+                total.assign(total + rate)
+            rate.assign(rate * 0.5)
+            if not order:
+                total.assign(total + rate)
+            return x * 1
+
+        for _ in range(5):
+            step(stored())
+            if is_read:
+                seen.append(total.tolist())
+        return [*seen, total.tolist(), rate.tolist()]
+
+    both(program)

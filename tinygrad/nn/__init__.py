@@ -354,7 +354,9 @@ class LSTMCell:
             raise LayerShapeError(error_text("LSTMCell", f"{x.ndim} dims", {"x": x}, "x has the shape (N, input_size)"))
         expected = x.shape[0], self.hidden_size
         # A tensor would be unpacked into its rows, and a row fits every batch.
-        if hc is not None and (len(hc) != 2 or not all(same_shape(state.shape, expected) for state in hc)):
+        states: Sequence[Tensor] = (x, x) if hc is None else hc
+        fits = len(states) == 2 and all(same_shape(state.shape, expected) for state in states)
+        if hc is not None and not fits:
             raise LayerShapeError(
                 error_text("LSTMCell", f"hc is {shown(hc)}", {"x": x}, f"hc is (hidden, cell), each {shown(expected)}")
             )
