@@ -105,6 +105,11 @@ def test_search_is_not_led_astray_by_a_lucky_measurement(start_is_slow: bool) ->
     assert (searched(matmul_sink(32), clock) != start) == start_is_slow
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "PAUSE_SECONDS", 0.0)
+
+
 class SharedMachine(Clock):
     """A processor that other guests share: fast for some measurements, slow for many, and now and then disturbed.
 
@@ -126,14 +131,7 @@ def test_search_does_not_end_slower_on_a_noisy_machine(
     least: float, is_faster: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What remains costs no more than the policy's where nothing is faster, and less where something is."""
-    neighbours_of = {0: range(1, 13), **{n: range(12 * n + 1, 12 * n + 5) for n in range(1, 13)}}
-    monkeypatch.setattr(search_module, "replay", lambda sink, renderer, steps: steps)
-    monkeypatch.setattr(search_module, "structure", lambda steps: steps)
-    monkeypatch.setattr(search_module, "limit_exceeded", lambda steps: None)
-    monkeypatch.setattr(search_module, "move", lambda before, after: (before, after))
-    monkeypatch.setattr(
-        search_module, "neighbours", lambda sink, renderer, steps: ((n, n) for n in neighbours_of.get(steps, ()))
-    )
+    name_lists(monkeypatch, {0: range(1, 13), **{n: range(12 * n + 1, 12 * n + 5) for n in range(1, 13)}})
     costs, slower = [], 0
     for seed in range(300):
         numbers = random.Random(seed)
@@ -144,6 +142,47 @@ def test_search_does_not_end_slower_on_a_noisy_machine(
         slower += cost[found] > 1.02 * cost[0]
     assert slower <= 3
     assert np.mean(costs) <= (0.85 if is_faster else 1.001)
+
+
+def name_lists(monkeypatch: pytest.MonkeyPatch, neighbours_of: dict[int, Sequence[int]]) -> None:
+    """Let numbers stand for lists of steps, and say which are neighbours."""
+    monkeypatch.setattr(search_module, "replay", lambda sink, renderer, steps: steps)
+    monkeypatch.setattr(search_module, "structure", lambda steps: steps)
+    monkeypatch.setattr(search_module, "limit_exceeded", lambda steps: None)
+    monkeypatch.setattr(search_module, "move", lambda before, after: (before, after))
+    monkeypatch.setattr(
+        search_module, "neighbours", lambda sink, renderer, steps: ((n, n) for n in neighbours_of.get(steps, ()))
+    )
+
+
+def test_what_disturbs_for_a_while_does_not_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For 60 ms, something slows the policy's schedule down and not the other one, which is the slower one else."""
+    now = 0.0
+
+    def rule(steps: Any) -> float:
+        nonlocal now
+        took = 1.5e-3 if steps == 1 else 3e-3 if now < 0.06 else 1e-3
+        now += took
+        return took
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    name_lists(monkeypatch, {0: [1]})
+    monkeypatch.setattr(search_module, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(search_module.time, "sleep", sleep)
+    search = search_module._Search(matmul_sink(4), Device["CPU"].renderer, Clock(rule), Report())
+    assert search.run(0, 2) == 0  # type: ignore[arg-type, comparison-overlap]
+    assert now > 0.06, "the disturbance would have decided else"
+
+
+def test_threads_are_not_taken_away() -> None:
+    """Whether they gain depends on what else runs while a search measures."""
+    sink, start = start_of(matmul_sink(256))
+    assert any(step.op is OptOps.THREAD for step in start)
+    for steps, _ in neighbours(sink, Device["CPU"].renderer, start):
+        assert any(step.op is OptOps.THREAD for step in steps)
 
 
 @pytest.mark.parametrize("seconds", [1e-6, 1e-5, 1e-4, 1.0])

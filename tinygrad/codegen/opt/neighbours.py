@@ -141,9 +141,14 @@ def _copies_of(size: int | UOp) -> list[int]:
 
 
 def _shorter(steps: Steps) -> Iterator[Steps]:
-    """Yield the lists with one step less."""
-    for i in range(len(steps)):
-        yield (*steps[:i], *steps[i + 1 :])
+    """Yield the lists with one step less.
+
+    Threads stay: without them a kernel is as fast as with them while other processes have the other cores, which says
+    nothing of the time when they are free.
+    """
+    for i, step in enumerate(steps):
+        if step.op is not OptOps.THREAD:
+            yield (*steps[:i], *steps[i + 1 :])
 
 
 def move(before: Steps, after: Steps) -> tuple[Opt | None, Opt | None]:

@@ -38,6 +38,7 @@ MAX_SECONDS = 1.0  # for each list that is kept: no further list is changed afte
 MIN_GAIN = 0.97  # a round, or a search, that gains less than 3 % is not worth more
 FINALISTS = 3  # the fastest lists, which are measured again beside the policy's: the very fastest may have been lucky
 TURNS, TURNS_AT_ONCE = 9, 3
+PAUSE_SECONDS = 0.1  # between some turns and the next ones: what disturbs the first ones may be over
 WINS = 7  # turns in which a list must gain so much: a list that is not faster gains in fewer than half of them
 LAUNCH_SECONDS = 4e-6  # a kernel that takes no longer is left alone: starting it costs as much
 # A search must not take longer than what it is for: a kernel of 20 us is worth few tries, one of 1 ms a whole round.
@@ -215,9 +216,11 @@ class _Search:
     def _best_in_turns(self, rivals: list[Steps], start: Steps) -> Steps:
         """Return which of several lists gains most over the policy's, all measured anew; the policy's if none does."""
         turns: dict[Steps, list[tuple[float, float]]] = {steps: [] for steps in rivals}
-        for _ in range(0, TURNS, TURNS_AT_ONCE):
+        for turn in range(0, TURNS, TURNS_AT_ONCE):
             if not rivals:
                 return start
+            if turn > 0:
+                time.sleep(PAUSE_SECONDS)
             for first, *others in self.measure.turns([start, *rivals], TURNS_AT_ONCE):
                 for steps, seconds in zip(rivals, others, strict=True):
                     turns[steps].append((first, seconds))
