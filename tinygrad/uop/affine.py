@@ -8,13 +8,11 @@ Why:  the rules for division, remainder and comparison look at coefficients; two
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tinygrad.dtype import Invalid, dtypes
 from tinygrad.uop import Ops
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import UOp
 
 Terms: TypeAlias = "dict[UOp, int]"
 _NEUTRAL: Final = (0, 1, Invalid)
@@ -22,8 +20,6 @@ _NEUTRAL: Final = (0, 1, Invalid)
 
 def const(value: int) -> UOp:
     """Return an index constant."""
-    from tinygrad.uop.ops import UOp
-
     return UOp(Ops.CONST, dtypes.weakint, (), value)
 
 
@@ -93,8 +89,6 @@ def add_into(terms: Terms, more: Terms, scale: int = 1) -> None:
 
 def build(terms: Terms, constant: int) -> UOp:
     """Return the normal form of a sum."""
-    from tinygrad.uop.ops import UOp
-
     result: UOp | None = None
     ordered = sorted(terms, key=order) if len(terms) > 1 else terms
     for t in ordered:
@@ -129,8 +123,6 @@ def interval(terms: Terms, constant: int) -> tuple[int, int]:
 
 def product(x: UOp, y: UOp) -> UOp:
     """Return the product of two terms, factors in order."""
-    from tinygrad.uop.ops import UOp
-
     factors = sorted([*x.split_uop(Ops.MUL), *y.split_uop(Ops.MUL)], key=order)
     result = factors[0]
     for f in factors[1:]:
@@ -162,12 +154,12 @@ def times(x: UOp, y: UOp) -> UOp:
 
 def normalize_sum(u: UOp) -> UOp | None:
     """Bring a sum into normal form; put quotients and remainders of one value together again."""
-    from tinygrad.uop.divmod import recombine
-
     if u._shape != () or hasattr(u, "_is_normal_sum"):
         return None
     terms, constant = linear(u)
     if any(t.op is Ops.FLOORMOD for t in terms):
+        from tinygrad.uop.divmod import recombine
+
         terms, constant = recombine(terms, constant)
     result = build(terms, constant)
     # The rewriter comes by again: at the result, and before at each of the shorter sums that it begins with.

@@ -10,20 +10,15 @@ Every step is an identity of the integers: with x = n*q + r, x // n = q + r // n
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.affine import Terms, add_into, build, const, interval, linear, product, surely_below, weighted_sum
 from tinygrad.uop.alu import cmod
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import UOp
 
 
 def _node(op: Ops, x: UOp, n: int) -> UOp:
-    from tinygrad.uop.ops import UOp
-
     return UOp(op, dtypes.weakint, (x, const(n)))
 
 
@@ -198,8 +193,6 @@ def split_by(x: UOp, d: UOp) -> tuple[Terms, int, Terms, int]:
 
 
 def _symbolic(u: UOp, d: UOp) -> UOp | None:
-    from tinygrad.uop.ops import UOp
-
     if d.vmin <= 0:
         return None
     quotient, number, rest, constant = split_by(u.src[0], d)

@@ -14,6 +14,7 @@ from tinygrad.dtype import DType, dtypes, least_upper_dtype, least_upper_float
 from tinygrad.errors import BindError, DTypeError, ShapeError, shown
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.records import Placement
+from tinygrad.uop.sint import sint_simplify
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -174,8 +175,6 @@ def _no_broadcast(shapes: tuple[Shape, ...], size: Any, other: Any) -> ShapeErro
 
 
 def _movement_shape(u: UOp) -> Shape:
-    from tinygrad.uop.sint import sint_simplify
-
     src_shape, marg = u.src[0].shape, u.marg
     match u.op:
         case Ops.RESHAPE | Ops.EXPAND:
@@ -191,8 +190,6 @@ def _movement_shape(u: UOp) -> Shape:
 
 
 def _bitcast_shape(u: UOp) -> Shape:
-    from tinygrad.uop.sint import sint_simplify
-
     shape = u.src[0].shape
     before, after = u.src[0].dtype.itemsize, u.dtype.itemsize
     if before == after:
@@ -206,8 +203,6 @@ def _bitcast_shape(u: UOp) -> Shape:
 
 
 def _divides(nbytes: Any, itemsize: int) -> bool:
-    from tinygrad.uop.sint import sint_simplify
-
     rest = sint_simplify(nbytes % itemsize)
     return isinstance(rest, int) and rest == 0
 

@@ -7,6 +7,7 @@ Why:  interning gives common sub-expressions for free and lets every derived pro
 
 from __future__ import annotations
 
+import functools
 import operator
 import weakref
 from collections.abc import Callable
@@ -446,11 +447,8 @@ class UOp(
             return self._simplified
         except AttributeError:
             pass
-        from tinygrad.uop.rewrite import graph_rewrite
-        from tinygrad.uop.symbolic import symbolic
-
         # A node that is its own normal form must not keep itself alive: the marker stands for "self".
-        simple = graph_rewrite(self, symbolic, name="simplify")
+        simple = _normal_form()(self)
         if simple is not self:
             self._simplified = simple
         return simple
@@ -458,6 +456,15 @@ class UOp(
     def eq(self, x: Any) -> UOp:
         """Return the node that compares for equality."""
         return super().eq(x)
+
+
+@functools.cache
+def _normal_form() -> Callable[[UOp], UOp]:
+    """Return what rewrites a graph to its normal form: an import takes long for a function that is called often."""
+    from tinygrad.uop.rewrite import graph_rewrite
+    from tinygrad.uop.symbolic import symbolic
+
+    return lambda u: graph_rewrite(u, symbolic, name="simplify")
 
 
 def _py_const(value: Any) -> Any:

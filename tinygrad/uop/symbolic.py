@@ -21,6 +21,7 @@ from tinygrad.uop.affine import build, normalize_product, normalize_sum, order
 from tinygrad.uop.alu import exec_alu
 from tinygrad.uop.divmod import simplify_divmod
 from tinygrad.uop.matcher import PatternMatcher
+from tinygrad.uop.ops import UOp
 from tinygrad.uop.upat import UPat
 from tinygrad.uop.validity import (
     compare_equal,
@@ -37,8 +38,6 @@ from tinygrad.uop.validity import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tinygrad.uop.ops import UOp
-
 __all__ = [
     "commutative", "pm_move_where_on_load", "pm_remove_invalid", "pm_simplify_valid", "simplify_valid", "sym",
     "symbolic",
@@ -52,15 +51,11 @@ _ANY = UPat.var
 
 
 def _make(op: Ops, *src: UOp, arg: Any = None) -> UOp:
-    from tinygrad.uop.ops import UOp
-
     return UOp(op, None, src, arg)
 
 
 def _const(u: UOp, value: Any) -> UOp:
     """Return a constant of the node's dtype."""
-    from tinygrad.uop.ops import UOp
-
     return UOp(Ops.CONST, u.dtype, (), value)
 
 

@@ -8,29 +8,23 @@ Why:  padding and masked tails put conditions on every access; most follow from 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.affine import Terms, add_into, build, const, interval, linear, order, without_symbolic_loops
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import UOp
 
 _WORTH_IT = sum(1 << op for op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.WHERE, Ops.MAX))
 
 
 def truth(value: bool) -> UOp:
     """Return a bool constant."""
-    from tinygrad.uop.ops import UOp
-
     return UOp(Ops.CONST, dtypes.bool, (), value)
 
 
 def logical_not(x: UOp) -> UOp:
     """Return the negation of a bool."""
-    from tinygrad.uop.ops import UOp
-
     return UOp(Ops.CMPNE, dtypes.bool, (x, truth(True)))
 
 
@@ -43,8 +37,6 @@ def _difference(x: UOp, y: UOp) -> tuple[Terms, int]:
 
 def less_than(terms: Terms, limit: int) -> UOp:
     """Return the normal form of ``sum < limit``: positive terms on the left, the rest on the right."""
-    from tinygrad.uop.ops import UOp
-
     while True:
         low, high = interval(terms, 0)
         if high < limit:
@@ -107,8 +99,6 @@ def compare_less(u: UOp) -> UOp | None:
 
 def compare_equal(u: UOp) -> UOp | None:
     """Bring ``x == y`` and ``x != y`` of indices into normal form: positive terms on the left, the rest right."""
-    from tinygrad.uop.ops import UOp
-
     if u._shape != ():
         return None
     terms, constant = _difference(*u.src)
@@ -167,8 +157,6 @@ def _bounds_of(clauses: list[UOp]) -> tuple[dict[Key, tuple[int | None, int | No
 
 def conjunction(clauses: list[UOp]) -> UOp:
     """Return the AND of the clauses, from left to right."""
-    from tinygrad.uop.ops import UOp
-
     result: UOp | None = None
     for clause in dict.fromkeys(clauses):
         result = clause if result is None else UOp(Ops.AND, dtypes.bool, (result, clause))
@@ -200,8 +188,6 @@ def merge_bounds(u: UOp) -> UOp | None:
 
 
 def _equals(terms: Terms, value: int) -> UOp:
-    from tinygrad.uop.ops import UOp
-
     node = UOp(Ops.CMPEQ, dtypes.bool, (build(terms, 0), const(value)))
     normal = compare_equal(node)
     return node if normal is None else normal
@@ -253,8 +239,6 @@ def uop_given_valid(valid: UOp, uop: UOp) -> UOp:
 
 def _with_bound(uop: UOp, terms: Terms, low: int, high: int) -> UOp | None:
     """Simplify ``uop`` with ``low <= sum <= high``; None if that does not make it smaller."""
-    from tinygrad.uop.ops import UOp
-
     best: UOp | None = None
     present = uop.toposort()
     for term, c in terms.items():
