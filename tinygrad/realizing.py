@@ -7,10 +7,11 @@ Why:  pending tensors that read what is about to be overwritten have to run befo
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tinygrad.errors import error_text
 from tinygrad.families import has_relatives, relatives
@@ -39,6 +40,14 @@ _writing = threading.RLock()
 renew_in_child(sys.modules[__name__], "_writing")
 
 
+@functools.cache
+def _eager() -> Any:
+    """Return a module that ``import tinygrad`` leaves out; importing it for each small graph would take longer."""
+    from tinygrad.engine import eager
+
+    return eager
+
+
 def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) -> None:
     """Schedule and run tensors, and what has to run with them; every live tensor then shows the storage that it got.
 
@@ -49,15 +58,14 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
 
     Where something fails, tensors that were not computed keep their graphs: asked for again, they are computed again.
     """
-    from tinygrad.engine.capturing import capturing
-    from tinygrad.engine.eager import form_of
-
+    eager = _eager()
+    capturing = eager.capturing
     with labelled(None):  # what the stages make is no longer what the user asked for, node by node
         # A replay overwrites storage without telling anybody, so what a capture computes has no origin.
         known = [(t, t.uop) for t in tensors if has_origin(t, is_read)] if not capturing else []
         former = known_origins() if known else {}
         becomes: Becomes | None = None
-        form = form_of(tensors[0].uop) if len(tensors) == 1 and not is_anything_lost() else None
+        form = eager.form_of(tensors[0].uop) if len(tensors) == 1 and not is_anything_lost() else None
         if form is not None:
             becomes = _compute_one(tensors[0], form, update_stats)
         elif not any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors):
@@ -76,15 +84,13 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
 
 def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> Becomes | None:
     """Compute a tensor; by the kernels that computed an equal graph before if there were any, and then returns None."""
-    from tinygrad.engine.eager import remember, run_known
-
-    root = tensor.uop
-    shown = run_known(form, update_stats)
+    eager, root = _eager(), tensor.uop
+    shown = eager.run_known(form, update_stats)
     if shown is not None:
         show_computed(tensor, shown)
         return None
     linear, becomes = _compute([tensor], update_stats)
-    remember(form, linear, becomes.get(root))
+    eager.remember(form, linear, becomes.get(root))
     return becomes
 
 
