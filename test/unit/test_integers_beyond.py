@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad import Tensor, dtypes
+from tinygrad import Context, Tensor, dtypes
 from tinygrad.dtype import DType
 
 DTYPES = [
@@ -150,3 +150,14 @@ def test_shifts_by_the_width_or_more_leave_the_sign(dtype: DType, count: int) ->
     tensor = Tensor(values, dtype=dtype)
     assert (tensor << count).tolist() == [0] * len(values)
     assert (tensor >> count).tolist() == [-1 if v < 0 else 0 for v in values]
+
+
+@pytest.mark.parametrize("device", ["CPU", "PYTHON"])
+def test_numbers_made_of_loops_go_beyond_32_bits(device: str) -> None:
+    """They are index arithmetic until they are cast, which is 32 bits wide on some devices."""
+    with Context(DEV=device):
+        wide = Tensor.arange(0, 2**40, 2**37, dtype=dtypes.int64)
+        assert wide.tolist() == list(range(0, 2**40, 2**37))
+        assert (wide // 3).tolist() == [x // 3 for x in range(0, 2**40, 2**37)]
+        assert wide.float().tolist() == [float(x) for x in range(0, 2**40, 2**37)]
+        assert (Tensor.arange(4, dtype=dtypes.int64) * 2**31 > 2**32).tolist() == [False, False, False, True]

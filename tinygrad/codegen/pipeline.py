@@ -27,23 +27,6 @@ if TYPE_CHECKING:
     from tinygrad.renderer import Renderer
 
 
-def index_dtype(sink: UOp, renderer: Renderer) -> Any:
-    """Return the renderer's index dtype, or int64 if an index of this kernel does not fit it; int32 without int64.
-
-    Nor may a value that becomes an index, although no memory is read there: it is compared with the size of a table.
-    """
-    from tinygrad.codegen.decomp import support_of
-
-    if not support_of(renderer).has_wide_integers:
-        return dtypes.int32
-    wanted = renderer.index_dtype
-    if wanted is dtypes.int64:
-        return wanted
-    places = (u.src[1] if u.op is Ops.INDEX else u for u in sink.toposort() if u.op in (Ops.INDEX, Ops.CAST))
-    indices = (i for i in places if i.dtype is dtypes.weakint)
-    return dtypes.int64 if any(i.vmin < wanted.min or i.vmax > wanted.max for i in indices) else wanted
-
-
 def full_rewrite_to_sink(ast: UOp, renderer: Renderer, optimize: bool = True) -> UOp:
     """Return the optimised kernel in scalar form, with only operations that the renderer declares.
 
@@ -66,10 +49,12 @@ def full_rewrite_to_sink(ast: UOp, renderer: Renderer, optimize: bool = True) ->
 def lower_to_list(sink: UOp, renderer: Renderer) -> list[UOp]:
     """Return the linear program of an optimised kernel."""
     from tinygrad.codegen.decomp import support_of
+    from tinygrad.codegen.decomp.narrow_indices import index_dtype
     from tinygrad.middleware import run_stage
 
     native, support = renderer.code_for_op, support_of(renderer)
-    lowering = Lowering(sink, index_dtype(sink, renderer), Ops.MULACC in native, Ops.MAX in native)
+    wanted = index_dtype(sink, renderer.index_dtype, support.has_wide_integers)
+    lowering = Lowering(sink, wanted, Ops.MULACC in native, Ops.MAX in native)
 
     def lower(_: UOp) -> UOp:
         lowered = lowering.run()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tinygrad.codegen.decomp import integer, power, transcendental, trigonometry
 from tinygrad.codegen.decomp.dtypes import NARROW, Emulation
-from tinygrad.codegen.decomp.narrow_indices import narrow_indices
+from tinygrad.codegen.decomp.narrow_indices import index_dtype, narrow_indices
 from tinygrad.codegen.decomp.threefry import threefry
 from tinygrad.codegen.decomp.value import Value
 from tinygrad.dtype import DType, dtypes, to_dtype
@@ -251,7 +251,7 @@ def decompose(sink: UOp, renderer: Renderer) -> UOp:
         DTypeError: The kernel needs a dtype that the target lacks and that cannot be emulated, or 64-bit indices.
     """
     support = support_of(renderer)
-    if not support.has_wide_integers:
+    if index_dtype(sink, renderer.index_dtype, support.has_wide_integers) is dtypes.int32:
         sink = narrow_indices(sink)
     missing = frozenset(NARROW) - support.dtypes
     if missing:

@@ -1,8 +1,8 @@
-"""Index arithmetic in 32 bits, for targets without 64-bit integers.
+"""Index arithmetic in 32 bits, for targets that want it and those without 64-bit integers.
 
 In:   a kernel graph whose indices are weakint: numbers of any size.
 Out:  the same kernel, in which all weakint arithmetic may wrap at 32 bits: what a wrapped operand would change is
-      computed in int64, which codegen/decomp/wide_integers.py makes of 32-bit words.
+      computed in int64, of which codegen/decomp/wide_integers.py makes 32-bit words where the target lacks it.
 Why:  an index that is used lies inside a buffer and so fits 32 bits, and sums and products that wrap still end at it.
       Only what asks for the whole number, such as the test whether an index that was read from memory is inside, needs
       more bits.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.errors import DTypeError, error_text
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -20,7 +20,7 @@ from tinygrad.uop.ops import UOp
 _I32: Final = dtypes.int32
 # The low 32 bits of these are made of the low 32 bits of their operands alone.
 _LOW_BITS: Final = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.AND, Ops.OR, Ops.XOR, Ops.WHERE})
-_MOST_WORDS: Final = 1 << 31
+_MOST: Final = 1 << 31
 
 
 def _fits(u: UOp) -> bool:
@@ -36,11 +36,8 @@ class _Narrowing:
 
     def convert(self, u: UOp) -> UOp:
         """Return what stands for a node whose sources are converted."""
-        if u.dtype is dtypes.weakint:
-            if u.op is Ops.CONST and not _fits(u):
-                return UOp(Ops.CONST, u.dtype, (), (u.arg + (1 << 31) & 0xFFFFFFFF) - (1 << 31))
-            if u.op in {Ops.RANGE, Ops.SPECIAL, Ops.PARAM} and not _fits(u):
-                raise _too_large(f"a loop or Variable goes up to {u.vmax}", "split the work into smaller parts")
+        if u.dtype is dtypes.weakint and u.op is Ops.CONST and not _fits(u):
+            return UOp(Ops.CONST, u.dtype, (), (u.arg + (1 << 31) & 0xFFFFFFFF) - (1 << 31))
         asks = u.op in GroupOp.Elementwise - _LOW_BITS and any(
             s.dtype is dtypes.weakint and not _fits(s) for s in u.src
         )
@@ -74,28 +71,49 @@ class _Narrowing:
 
 
 def narrow_indices(sink: UOp) -> UOp:
-    """Return the kernel with index arithmetic that may wrap at 32 bits.
-
-    Raises:
-        DTypeError: A buffer, loop or Variable is too large for that.
-    """
+    """Return the kernel with index arithmetic that may wrap at 32 bits; ``index_dtype`` says whether it can be."""
     walk = _Narrowing()
     for u in sink.toposort():
-        if u.op in {Ops.PARAM, Ops.BUFFER} and u.arg.addrspace is not AddrSpace.ALU and u.arg.shape:
-            _check_size(u)
         walk.new[u] = walk.convert(u)
     return walk.new[sink]
 
 
-def _check_size(u: UOp) -> None:
-    size = u.arg.shape[0]
-    most = _MOST_WORDS // (2 if u.dtype in dtypes.int64s else 1)
-    if isinstance(size, int) and size > most:
-        raise _too_large(
-            f"buffer {u.arg.slot} has {size} elements of {u.dtype}, more than the {most} that 32-bit indices reach",
-            "split the tensor into smaller ones",
-        )
+def index_dtype(sink: UOp, wanted: DType, has_wide_integers: bool) -> DType:
+    """Return the dtype of a kernel's index arithmetic.
+
+    Args:
+        sink: The kernel.
+        wanted: What the target prefers.
+        has_wide_integers: Whether it has 64-bit integers.
+
+    Returns:
+        ``wanted``, or int64 if the kernel needs more than 32 bits; int32 without 64-bit integers.
+
+    Raises:
+        DTypeError: The kernel needs more than 32 bits, and the target does not have them.
+    """
+    if has_wide_integers and wanted is dtypes.int64:
+        return wanted
+    for u in sink.toposort():
+        if u.op not in {Ops.PARAM, Ops.BUFFER, Ops.RANGE, Ops.SPECIAL}:
+            continue
+        large = _too_large(u, words=1 if has_wide_integers else 2)
+        if large is None:
+            continue
+        if has_wide_integers:
+            return dtypes.int64
+        fault = f"the target has no 64-bit integers, and {large}"
+        raise DTypeError(error_text("kernel", fault, hint="split the tensor or the work into smaller parts"))
+    return _I32
 
 
-def _too_large(what: str, hint: str) -> DTypeError:
-    return DTypeError(error_text("kernel", f"the target has no 64-bit integers, and {what}", hint=hint))
+def _too_large(u: UOp, words: int) -> str | None:
+    """Return why 32 bits do not count the elements of a buffer or the steps of a loop; None if they do."""
+    if u.op in {Ops.RANGE, Ops.SPECIAL} or u.arg.addrspace is AddrSpace.ALU:
+        fits = u.dtype is not dtypes.weakint or _fits(u)
+        return None if fits else f"a loop or Variable goes up to {u.vmax}"
+    size = u.arg.shape[0] if u.arg.shape else 1
+    most = _MOST // (words if u.dtype in dtypes.int64s else 1)
+    if not isinstance(size, int) or size <= most:
+        return None
+    return f"buffer {u.arg.slot} has {size} elements of {u.dtype}, more than the {most} that 32-bit indices reach"
