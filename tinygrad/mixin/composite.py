@@ -72,10 +72,8 @@ def materialized(x: UOp) -> UOp:
     from tinygrad.uop.ops import UOp
 
     # Of a symbolic size the largest is allocated.
-    storage, count = (
-        UOp.new_buffer(canonicalize_device(None), prod(x.max_shape), strong_dtype(x.dtype)),
-        (prod(x.shape),),
-    )
+    storage = UOp.new_buffer(canonicalize_device(None), prod(x.max_shape), strong_dtype(x.dtype))
+    count = (prod(x.shape),)
     filled = storage.after(storage.shrink_to(count).store(x.cast(storage.dtype).flatten()))
     return filled.shrink_to(count).reshape(x.shape)
 
