@@ -74,6 +74,8 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
         except Exception as error:  # whatever went wrong, it goes on from here
             if kwargs and isinstance(error, TypeError) and (renamed := _own_names(function, kwargs)) is not None:
                 return call(*args, **renamed)
+            if isinstance(error, (TypeError, AttributeError)) and (plain := _plain_numbers(args, kwargs)) is not None:
+                return call(*plain[0], **plain[1])
             better: Any = _at_the_border(error, function, called, args, kwargs)
             if better is error:
                 raise
@@ -186,6 +188,25 @@ def _own_names(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[
             return None  # said twice: an error
         own[same] = value
     return own if own.keys() != kwargs.keys() else None  # with other names, or with fewer
+
+
+def _plain_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
+    """Return arguments with integers of Python in place of numpy's; None if there are none.
+
+    Sizes and dims are computed by numpy too. What calls do with them needs Python's, and fails while it looks at its
+    arguments; looking at all of them first would cost every call some of its time.
+    """
+    plain = [_plain_number(x) for x in args], {name: _plain_number(x) for name, x in kwargs.items()}
+    is_same = all(a is b for a, b in zip((*plain[0], *plain[1].values()), (*args, *kwargs.values()), strict=True))
+    return None if is_same else plain
+
+
+def _plain_number(x: Any) -> Any:
+    if type(x) in {tuple, list}:
+        items = [_plain_number(item) for item in x]
+        return x if all(a is b for a, b in zip(items, x, strict=True)) else type(x)(items)
+    is_numpy_integer = type(x).__module__ == "numpy" and type(x).__name__.lstrip("u").startswith("int")
+    return x.item() if is_numpy_integer else x
 
 
 # ---- the message -----------------------------------------------------------------------------------------------------

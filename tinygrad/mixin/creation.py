@@ -270,6 +270,7 @@ class CreationMixin(MovementMixin, DTypeMixin):
         if stop is None:
             start, stop = 0, start
         _check_numbers("arange", start=start, stop=stop, step=step)
+        start, stop, step = (v.item() if _is_scalar(v) else v for v in (start, stop, step))
         is_float = any(isinstance(v, float) for v in (start, stop, step))
         symbolic = any(isinstance(v, UOp) for v in (start, stop, step))
         if symbolic:
@@ -357,10 +358,14 @@ class CreationMixin(MovementMixin, DTypeMixin):
         return cls._variable(rows.eq(UOp.iota(columns)).cast(kind))._set_param_flag(requires_grad)
 
 
+def _is_scalar(value: Any) -> bool:
+    """Return whether a number is one of numpy or another library."""
+    return hasattr(value, "item") and not hasattr(value, "_uop")
+
+
 def _check_numbers(op: str, **numbers: Any) -> None:
     for name, value in numbers.items():
-        is_scalar = hasattr(value, "item") and not hasattr(value, "_uop")
-        is_number = isinstance(value, (int, float)) or hasattr(value, "size_text") or is_scalar
+        is_number = isinstance(value, (int, float)) or hasattr(value, "size_text") or _is_scalar(value)
         if not is_number or getattr(value, "shape", ()) != () or isinstance(value, type):
             raise ArgumentError(error_text(op, f"{name} is {shown(value)}", numbers, f"{name} is a number"))
         if isinstance(value, float) and not math.isfinite(value) and op == "arange":

@@ -135,7 +135,12 @@ def same_size(a: Any, b: Any) -> bool:
 
 def known_size(size: Any) -> int | None:
     """Return a size as a number, with the values that its Variables have now; None if one has no value."""
-    return size if isinstance(size, int) else size.bound_value()
+    if isinstance(size, int):
+        return size
+    if not hasattr(size, "bound_value"):
+        raise TypeError(f"{shown(size)} is no size or position; these are ints, or made of Variables")
+    known: int | None = size.bound_value()
+    return known
 
 
 def most_of(size: Any) -> int:

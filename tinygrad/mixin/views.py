@@ -112,6 +112,8 @@ class ViewMixin(Hooks):
             raise self._movement_error(
                 "expand", f"cannot broadcast {shown(self.shape)} to {shown(wanted)}", "at least as many dims"
             )
+        if any(type(s) is int and s < -1 for s in wanted):
+            raise self._movement_error("expand", f"negative sizes in {shown(wanted)}", "sizes, or -1 to keep one")
         kept = (1,) * extra + self.shape
         new = tuple(
             old if s is None or (type(s) is int and s == -1) else s for old, s in zip(kept, wanted, strict=True)

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, strong_dtype
+from tinygrad.mixin.hooks import check_parts, most_of
 from tinygrad.torch_names.checks import require_int
 from tinygrad.torch_names.shapes import ShapeNames
 
@@ -208,7 +209,9 @@ class ArithmeticNames(ShapeNames):
             value = prepend.cat(value, dim=axis)
         if append is not None:
             value = value.cat(append, dim=axis)
-        for _ in range(n):
+        steps = min(n, most_of(value.shape[axis]))  # then nothing is left
+        check_parts("diff", steps, self)
+        for _ in range(steps):
             size = value.shape[axis]
             value = value._slice_dim(axis, min(1, size), size) - value._slice_dim(axis, 0, max(size - 1, 0))
         return value
