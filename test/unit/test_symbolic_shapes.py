@@ -441,3 +441,28 @@ def test_scans_longer_than_a_block(name: str, length: int) -> None:
 def test_what_is_no_variable(arguments: tuple, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         Variable(*arguments)
+
+
+@pytest.mark.parametrize("shape", [(24,), (6, 4), (4, 6)])
+def test_numbers_in_place_of_a_symbolic_size_are_an_error_that_says_how(shape: tuple[int, ...]) -> None:
+    v = Variable("v", 1, 8).bind(6)
+    rows = Tensor.arange(32).reshape(8, 4).contiguous()[:v]
+    with pytest.raises(ValueError, match=r"reshape: .*has v\*4=24 elements(.|\n)*hint +t\.shrink_to\(6, 4\)"):
+        rows.reshape(shape)
+    assert rows.shrink_to(6, 4).reshape(shape).tolist() == np.arange(24).reshape(shape).tolist()
+
+
+def test_a_wrong_number_of_symbolic_elements_has_no_such_hint() -> None:
+    rows = Tensor.empty(8, 4)[: Variable("v", 1, 8).bind(6)]
+    with pytest.raises(ValueError, match="reshape") as error:
+        rows.reshape(25)
+    assert "shrink_to" not in str(error.value)
+
+
+def test_shapes_made_of_the_variable() -> None:
+    v = Variable("v", 1, 8).bind(6)
+    rows = Tensor.arange(32).reshape(8, 4).contiguous()[:v]
+    made = (rows.reshape(v * 4), rows.flatten(), rows.reshape(-1), rows.reshape(2, -1).flatten(), rows.reshape(v, 2, 2),
+            rows.flatten().reshape(v, 4), rows.flatten().unflatten(0, (-1, 4)), rows.reshape(4, v))  # fmt: skip
+    for t in made:
+        assert t.flatten().shrink_to(24).tolist() == list(range(24))

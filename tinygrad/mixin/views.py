@@ -67,7 +67,14 @@ class ViewMixin(Hooks):
             return self
         if any(isinstance(s, int) and s < 0 for s in new) or not _holds_the_same(prod(new), prod(self.shape)):
             sizes = f"{shown(self.shape)} has {shown(prod(self.shape))} elements, {shown(new)} {shown(prod(new))}"
-            raise self._movement_error("reshape", sizes, "the number of elements stays the same")
+            known = [known_size(n) for n in self.shape]
+            is_fixed = known != list(self.shape) and None not in known and same_size(prod(known), prod(new))
+            hint = (
+                f"t.shrink_to{shown(tuple(known))} has the sizes of now; or sizes made of the Variables"
+                if is_fixed
+                else None
+            )
+            raise self._movement_error("reshape", sizes, "the number of elements stays the same", hint)
         return self._mop(Ops.RESHAPE, new)
 
     def _infer_size(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
