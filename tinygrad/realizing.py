@@ -241,7 +241,7 @@ def _compute_outside(tensors: list[Tensor]) -> None:
 
 
 def stored_for_capture(tensor: Tensor) -> bool:
-    """Compute a tensor that the caller of a running capture has left pending; returns whether it was one.
+    """Compute a value, or what it is a view of, that the caller of a running capture has left pending, if it is one.
 
     The captured function is about to write to it. What is only written down for it would be part of every replay, and
     each would start from the same value: the write has to go to memory that a replay finds as the last one left it.
@@ -249,10 +249,14 @@ def stored_for_capture(tensor: Tensor) -> bool:
     from tinygrad.engine.capturing import capturing
 
     is_outside = getattr(capturing[-1], "is_outside", None) if capturing and ALLOW_DEVICE_USAGE else None
-    if is_outside is None or not is_outside(tensor) or not tensor._is_pending():
+    if is_outside is None or is_stored(tensor.uop):
         return False
-    # Its pending writes may read the tensor: they come before those of the function.
-    _compute_outside([tensor, *map(tensor._wrap_uop, capturing[-1].pending_writes)])
+    shown = relatives(tensor, storage_under(tensor.uop))
+    outside = [t for t in shown if is_outside(t) and t._is_pending()]
+    if not outside:
+        return False
+    # The caller's pending writes may read the tensor: they come before those of the function.
+    _compute_outside([*outside, *map(tensor._wrap_uop, capturing[-1].pending_writes)])
     return True
 
 

@@ -34,10 +34,11 @@ def assign(tensor: Tensor, x: Any) -> None:
         value = value if value.uop.contiguous_view() is not None else value.to(None)
         tensor.uop.buffer.ensure_allocated().copyin(value._read().as_memoryview())
         return
+    stored_for_capture(tensor)
     view, node = tensor.uop, value.uop
     is_stored = writes_through(view) and buffer_under(view) is not None
-    if is_stored or shares_elements(tensor) or stored_for_capture(tensor):
-        write_view(tensor, value.uop)  # to store a tensor changes what others show
+    if is_stored or shares_elements(tensor):
+        write_view(tensor, node)
         if tensor.grad is not None:
             note_step(storage_under(tensor.uop), tensor.grad.uop)
     elif node.device is None or buffer_under(node) is not None or node.dtype in dtypes.weaks:

@@ -287,3 +287,20 @@ def test_a_state_that_has_not_been_computed_goes_on(state: Callable[[], Tensor],
         return [*seen, total.tolist(), rate.tolist()]
 
     both(program)
+
+
+def test_writes_through_views_to_a_state_that_has_not_been_computed() -> None:
+    def program() -> list[object]:
+        state, kept = stored() * 0.5 + 1, []
+
+        @TinyJit
+        def step(x: Tensor) -> Tensor:
+            state.assign(state * 1.5)
+            state[1:2].assign(x[:1])
+            return state[1:3]
+
+        for _ in range(5):
+            kept.append(step(stored()))
+        return [state.tolist(), kept[-1].tolist()]
+
+    both(program)
