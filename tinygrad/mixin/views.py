@@ -277,7 +277,8 @@ class ViewMixin(Hooks):
             [[1, 3], [2, 4]]
         """
         if self.ndim < 2:
-            raise NoSuchDimsError(error_text("T", f"{self.ndim} dims", {"tensor": self}, "at least 2 dims"))
+            fault = f"dim 1 is out of range for {self.ndim} dims"
+            raise NoSuchDimsError(error_text("transpose", fault, {"tensor": self}, "at least 2 dims"))
         return self.transpose()
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
