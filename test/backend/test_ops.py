@@ -97,6 +97,8 @@ def row(name: str, shapes: Any, torch_fn: Any, fn: Any = None, **options: Any) -
     row("diagonal-down-batch", [(2, 4, 5)], lambda x: x.diagonal(-1, 1, 2)),
     row("unfold", [(3, 8)], lambda x: x.unfold(1, 3, 2)),
     row("unfold-first", [(8, 3)], lambda x: x.unfold(0, 2, 1)),
+    row("unfold-number", [(1,)], lambda x: x.reshape(()).unfold(0, 1, 1)),
+    row("unfold-nothing-of-a-number", [(1,)], lambda x: x.reshape(()).unfold(-1, 0, 2)),
     row("unfold-gaps", [(20,)], lambda x: x.unfold(0, 2, 5)),
     row("split", [(7, 2)], lambda x: x.split(3)[1] * 2),
     row("split-sizes", [(7, 2)], lambda x: x.split([1, 4, 2])[1] * 2),

@@ -103,6 +103,34 @@ def test_nan_and_infinity_stay_in_their_rows():
     np.testing.assert_allclose(out[others], expected(q[others], k, v), rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize(("keys", "values"), [(2, 3), (3, 1), (1, 6)])
+@pytest.mark.parametrize("length", [3, 130])
+@pytest.mark.parametrize("scale", [None, 0.5])
+def test_keys_and_values_with_different_numbers_of_heads(keys, values, length, scale):
+    q, k, v = numbers(2, 6, length, 16), numbers(2, keys, 150, 16), numbers(2, values, 150, 16)
+    out = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), enable_gqa=True, scale=scale)
+    k, v = np.repeat(k, 6 // keys, axis=1), np.repeat(v, 6 // values, axis=1)
+    right = expected(q * (scale or 1 / 4) * 4, k, v)
+    np.testing.assert_allclose(out.numpy(), right, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("scale", [None, 2.0])
+@pytest.mark.parametrize("causal", [False, True])
+def test_vectors_of_nothing_weigh_all_keys_alike(scale, causal):
+    q, k, v = torch.ones(2, 3, 0), torch.ones(2, 3, 0), torch.randn(2, 3, 5)
+    mine = [Tensor(x.numpy()) for x in (q, k, v)]
+    out = mine[0].scaled_dot_product_attention(*mine[1:], is_causal=causal, scale=scale)
+    right = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale or 1.0)
+    np.testing.assert_allclose(out.numpy(), right.numpy(), rtol=1e-6)
+
+
+def test_no_heads():
+    q, k, v = Tensor.ones(2, 0, 3, 4), Tensor.ones(2, 0, 5, 4), Tensor.ones(2, 0, 5, 7)
+    assert q.scaled_dot_product_attention(k, v, enable_gqa=True).numpy().shape == (2, 0, 3, 7)
+    with pytest.raises(IndexError, match=r"4 query heads for \(0,\) key or value heads"):
+        Tensor.ones(2, 4, 3, 4).scaled_dot_product_attention(k, v, enable_gqa=True)
+
+
 @pytest.mark.parametrize("heads", [1, 2, 6])
 def test_grouped_heads(heads):
     q, k, v = numbers(2, 6, 130, 16), numbers(2, heads, 150, 16), numbers(2, heads, 150, 16)

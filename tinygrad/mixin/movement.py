@@ -265,14 +265,16 @@ class MovementMixin(ViewMixin):
         if size < 0 or step <= 0 or exceeds(size, total):
             raise RuntimeError(error_text("unfold", f"size {size}, step {step} for dim {dim} of size {shown(total)}",
                                           {"tensor": self}, f"0 <= size <= {shown(total)} and step > 0"))  # fmt: skip
-        x = self if self.ndim else self.reshape(1)
+        if self.ndim == 0:
+            return self.reshape(1)._slice_dim(0, 0, size)  # a number is one window, which has no place
         if size == 0:
             count = total // step + 1
-            shape = [*(count if i == dim else s for i, s in enumerate(x.shape)), 0]
-            return x._slice_dim(dim, 0, 0).reshape((*x.shape[:dim], 0, *x.shape[dim + 1 :], 1)).reshape(shape)
-        order = [i for i in range(x.ndim) if i != dim]
-        windows = x.permute([*order, dim])._pool((size,), step)  # (..., windows, size)
-        last = x.ndim - 1
+            shape = [*(count if i == dim else s for i, s in enumerate(self.shape)), 0]
+            nothing = self._slice_dim(dim, 0, 0)
+            return nothing.reshape((*self.shape[:dim], 0, *self.shape[dim + 1 :], 1)).reshape(shape)
+        order = [i for i in range(self.ndim) if i != dim]
+        windows = self.permute([*order, dim])._pool((size,), step)  # (..., windows, size)
+        last = self.ndim - 1
         return windows.permute([*range(dim), last, *range(dim, last), last + 1])
 
     def _pool(

@@ -15,6 +15,7 @@ from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import TRAINING
 from tinygrad.mixin.attention import attention, is_worth_blocks, share_heads
+from tinygrad.mixin.hooks import same_size
 from tinygrad.mixin.reduce import ReduceMixin
 
 if TYPE_CHECKING:
@@ -166,16 +167,18 @@ class NormMixin(ReduceMixin):
             )
         if enable_gqa:
             _check_heads(key, value, heads=self.shape[-3])
+            if same_size(key.shape[-3], 0) or not same_size(key.shape[-3], value.shape[-3]):
+                key, value, enable_gqa = self._with_all_heads(key), self._with_all_heads(value), False
         if scale is not None:
             # The scores are linear in the query; what they are multiplied by below is taken out here.
             scaled: Self = self * (self._root_of(self.shape[-1]) * scale)
-            return scaled.scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal)
+            return scaled.scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal, enable_gqa)
         if not (TRAINING and dropout_p):
             blocks = self._attention_in_blocks(key, value, attn_mask, is_causal, enable_gqa)
             if blocks is not None:
                 return blocks
         if enable_gqa:
-            key, value = (x.repeat_interleave(self.shape[-3] // x.shape[-3], dim=-3) for x in (key, value))
+            key, value = self._with_all_heads(key), self._with_all_heads(value)
         wide = least_upper_dtype(self.dtype, key.dtype, dtypes.float32)
         scores: Self = self.matmul(key.transpose(-2, -1), dtype=wide) * (1.0 / self._root_of(self.shape[-1]))
         if is_causal:
@@ -191,9 +194,13 @@ class NormMixin(ReduceMixin):
         weights = e / total.eq(0).where(1.0, total)
         return weights.cast(self.dtype).dropout(dropout_p).matmul(value).cast(self.dtype)
 
+    def _with_all_heads(self, x: Self) -> Self:
+        """Return keys or values with a head for each of the queries: each of theirs in a row for its group."""
+        return x if same_size(x.shape[-3], 0) else x.repeat_interleave(self.shape[-3] // x.shape[-3], dim=-3)
+
     def _root_of(self, size: Any) -> Any:
-        """Return the square root of a size, as a number where it is one."""
-        return math.sqrt(size) if isinstance(size, int) else self.ufix(size).cast(dtypes.float32).sqrt()
+        """Return the square root of a size, as a number where it is one; 1 of nothing, whose scores are 0."""
+        return math.sqrt(size or 1) if isinstance(size, int) else self.ufix(size).cast(dtypes.float32).sqrt()
 
     def _attention_in_blocks(self, key: Any, value: Any, mask: Any, is_causal: bool, enable_gqa: bool) -> Self | None:
         """Return attention as the kernel that never stores the scores, or None where that has no use or no place."""
@@ -214,7 +221,7 @@ class NormMixin(ReduceMixin):
 
 def _check_heads(*args: Any, heads: Any) -> None:
     for x in args:
-        if x.ndim < 3 or heads % x.shape[-3] != 0:
+        if x.ndim < 3 or (heads != 0 if same_size(x.shape[-3], 0) else heads % x.shape[-3] != 0):
             raise ShapeError(
                 error_text(
                     "scaled_dot_product_attention",
