@@ -55,7 +55,9 @@ def nodes_to_differentiate(root: Tensor, *others: Tensor) -> list[UOp]:
 
 
 def warn_of_equal(targets: Sequence[Tensor]) -> None:
-    """Warn of a target that shows one expression with another live tensor, though neither is a view of the other.
+    """Warn of a target that shows one expression with another live tensor, though nobody said that they are one.
+
+    Views of one tensor are one, and so is a tensor with that by which it was replaced.
 
     Warns:
         RuntimeWarning: There is such a target: it gets what flows to both.
@@ -67,7 +69,8 @@ def warn_of_equal(targets: Sequence[Tensor]) -> None:
         i = computed.get(other.uop, j)
         target = targets[i]
         is_same = other is target or (other._family is not None and other._family is target._family)
-        if not is_same:
+        is_meant = any(getattr(t, "_is_replaced", False) for t in (other, target))
+        if not is_same and not is_meant:
             others = f"targets {i} and {j}" if j < len(targets) else f"target {i} and another tensor"
             fault = f"{others} are equal expressions, which are one: the gradient is that of both"
             text = error_text("gradient", fault, {f"target {i}": target}, hint="its clone() is a value of its own")

@@ -54,8 +54,9 @@ _apply_map_to_tensors = apply_map_to_tensors
 class _Attributes:
     """Gives instances a ``__dict__`` for attributes that users set, weak references, and a family (see ``live``)."""
 
-    __slots__ = "__dict__", "__weakref__", "_family"
+    __slots__ = "__dict__", "__weakref__", "_family", "_is_replaced"
     _family: Family | None
+    _is_replaced: bool  # missing unless the tensor was made to show what another one shows
 
 
 class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
@@ -393,6 +394,7 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
         if not same_shape(self.shape, x.shape):
             raise AssertionError(error_text("replace", "the shape must stay", {"self": self, "x": x}))
         self.uop = x.uop
+        self._is_replaced = True
         return self
 
     # ---- writing ---------------------------------------------------------------------------------------------------

@@ -147,5 +147,8 @@ def test_an_equal_expression_that_is_no_target_is_a_warning_too() -> None:
     view = y.reshape(2, 1)
     assert (y * 3).sum().gradient(y)[0].tolist() == [3.0, 3.0], "a view is no other value"
     assert (view * 3).sum().gradient(y)[0].tolist() == [3.0, 3.0]
+    weight = Tensor([0.0, 0.0]).replace(y)
+    assert (weight * 3).sum().gradient(y)[0].tolist() == [3.0, 3.0], "replaced by it, and so meant"
+    assert (y * 3).sum().gradient(weight)[0].tolist() == [3.0, 3.0]
     alike = [Tensor([1.0, 2.0]) for _ in range(2)]
     assert (alike[0] * alike[1]).sum().gradient(alike[0])[0].tolist() == [1.0, 2.0], "data is one variable a tensor"

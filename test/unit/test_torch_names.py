@@ -249,6 +249,7 @@ def test_tensordot_over_the_last_dims(dims: int) -> None:
         (lambda t: t.renorm(2, 0, -1.0), "renorm: maxnorm=-1.0"),
         (lambda t: t.renorm(0, 0, 1.0), "renorm: p=0"),
         (lambda t: t.diff(-1), "diff: n=-1"),
+        (lambda t: t.sum().diff(), "diff: a number has no neighbours"),
         (lambda t: t.trapezoid(t[0, :1]), "trapezoid: 1 places for 2 samples"),
         (lambda t: t.narrow(0, 1, 2), "narrow: start 1, length 2 for dim 0 of size 2"),
         (lambda t: t.narrow(0, -3, 1), "narrow: start -3"),

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, strong_dtype
+from tinygrad.errors import ShapeError, error_text
 from tinygrad.mixin.hooks import check_parts, most_of
 from tinygrad.torch_names.checks import require_int
 from tinygrad.torch_names.shapes import ShapeNames
@@ -209,7 +210,11 @@ class ArithmeticNames(ShapeNames):
             value = prepend.cat(value, dim=axis)
         if append is not None:
             value = value.cat(append, dim=axis)
-        steps = min(n, most_of(value.shape[axis]))  # then nothing is left
+        if n > 0 and value.ndim == 0:
+            raise ShapeError(
+                error_text("diff", "a number has no neighbours", {"self": self}, hint="reshape it to (1,)")
+            )
+        steps = min(n, most_of(value.shape[axis])) if n > 0 else 0  # then nothing is left
         check_parts("diff", steps, self)
         for _ in range(steps):
             size = value.shape[axis]
