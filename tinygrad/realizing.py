@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.errors import error_text
-from tinygrad.families import has_relatives, relatives
+from tinygrad.families import has_relatives, relatives, value_apart_from, written_node
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import disable_gc
 from tinygrad.interrupted import Progress, check_nothing_is_lost, is_anything_lost
@@ -23,7 +23,7 @@ from tinygrad.mixin.random_state import random_state
 from tinygrad.origins import has_origin, known_origins, remember_origins
 from tinygrad.pending import stale_readers
 from tinygrad.profiling import labelled
-from tinygrad.repointing import apply_map_to_tensors, show_computed
+from tinygrad.repointing import apply_map_to_tensors, before_writes, show_computed
 from tinygrad.settings import ALLOW_DEVICE_USAGE
 from tinygrad.signals import DeferredSignals
 from tinygrad.uop import Ops
@@ -48,7 +48,7 @@ def _eager() -> Any:
     return eager
 
 
-def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) -> None:
+def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) -> Mapping[UOp, UOp]:
     """Schedule and run tensors, and what has to run with them; every live tensor then shows the storage that it got.
 
     Args:
@@ -56,11 +56,18 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
         update_stats: False leaves GlobalCounters untouched.
         is_read: Whether the values are wanted in Python: then their graphs are kept for gradients, see ``origins``.
 
+    Returns:
+        Node -> node on the storage that it now has; nothing for a graph that was computed before (``eager``).
+
     Where something fails, tensors that were not computed keep their graphs: asked for again, they are computed again.
     """
     eager = _eager()
     capturing = eager.capturing
     with labelled(None):  # what the stages make is no longer what the user asked for, node by node
+        if capturing:
+            tensors = _of_the_function(tensors)
+            if not tensors:
+                return {}
         # A replay overwrites storage without telling anybody, so what a capture computes has no origin.
         known = [(t, t.uop) for t in tensors if has_origin(t, is_read)] if not capturing else []
         former = known_origins() if known else {}
@@ -73,13 +80,12 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
         else:
             # Pending writes happen once, though several threads may ask for values behind them.
             with _writing:
-                if capturing:
-                    _finish_writes_of_the_caller(tensors)
                 pending = [t for t in tensors if t._is_pending()]
                 if pending:
                     becomes = _compute(pending, update_stats)[1]
         if known:
             remember_origins([(before, t.uop) for t, before in known], becomes or {}, former, is_read)
+    return becomes or {}
 
 
 def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> Becomes | None:
@@ -133,7 +139,8 @@ def _run(tensors: list[Tensor], linear: UOp, becomes: Becomes, run: Callable[[],
         progress.lose(progress.lost_readers(), type(error).__name__)
         apply_map_to_tensors(progress.reached, "realize", tensors)
         raise
-    apply_map_to_tensors(becomes, "realize", tensors)
+    # What a capture records is not computed yet: the caller's tensors, which may be computed before, do not read it.
+    apply_map_to_tensors(becomes, "realize", tensors, _recorder_method("is_outside"))
 
 
 def _check_bound(sink: UOp) -> None:
@@ -179,12 +186,18 @@ def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, di
     if needs_values:
         _check_bound(sink)
         _note_slices(sink)
+    with_them: list[Tensor] = []
     while readers := stale_readers(sink):
         # What is computed along with a write may contain later writes, and these may have readers again.
-        nodes = _own_schedule(readers)
-        if not nodes:
+        own, is_changed = _own_readers(readers)
+        if not own and not is_changed:
             break
-        sink = UOp.sink(*sink.src, *nodes)
+        with_them += own
+        if is_changed:
+            sink = UOp.sink(*_roots([t for t in tensors if t._is_pending()]))
+            sink = UOp.sink(*sink.src, *_random_states_with(sink), *(t.uop for t in with_them))
+        else:
+            sink = UOp.sink(*sink.src, *(t.uop for t in own))
     return create_linear_with_vars(sink)
 
 
@@ -221,52 +234,109 @@ def _random_states_with(sink: UOp) -> list[UOp]:
     return [u for u in states if u in pending] if any(buffer_under(u) in used for u in states) else []
 
 
-def _finish_writes_of_the_caller(tensors: list[Tensor]) -> None:
-    """Compute what a running capture must not record: writes behind ``tensors`` that were pending before it began."""
+def _recorder_method(name: str) -> Any:
+    """Return a method of what captures this thread's schedules, or None."""
     from tinygrad.engine.capturing import capturing
 
-    writes = getattr(capturing[-1], "pending_writes", None)
-    if writes:
-        behind = UOp.sink(*[t.uop for t in tensors]).toposort()
-        _compute_outside([tensors[0]._wrap_uop(u) for u in writes if u in behind])
+    return getattr(capturing[-1], name, None) if capturing else None
 
 
-def _compute_outside(tensors: list[Tensor]) -> None:
-    """Compute tensors while the running capture looks away."""
-    from tinygrad.engine.capturing import looking_away
-
-    if tensors:
-        with looking_away():
-            tensors[0].realize(*tensors[1:])
+def belongs_to_caller(tensor: Tensor) -> bool:
+    """Return whether a tensor shows what the caller of a running capture has left pending."""
+    is_outside = _recorder_method("is_outside")
+    return is_outside is not None and is_outside(tensor)
 
 
-def stored_for_capture(tensor: Tensor) -> bool:
-    """Compute a value, or what it is a view of, that the caller of a running capture has left pending, if it is one.
+def _of_the_function(tensors: list[Tensor]) -> list[Tensor]:
+    """Return the tensors that a running capture has to compute, after computing what it must not record for them.
 
-    The captured function is about to write to it. What is only written down for it would be part of every replay, and
-    each would start from the same value: the write has to go to memory that a replay finds as the last one left it.
+    Those that the caller has left pending have one value, and so does what it has written: only what the function makes
+    of them is part of every replay.
+    """
+    is_outside = _recorder_method("is_outside")
+    if is_outside is not None:
+        _compute_outside([t for t in tensors if is_outside(t)])
+        _finish_writes_of_the_caller([t for t in tensors if t._is_pending()])
+    return [t for t in tensors if t._is_pending()]
+
+
+def _finish_writes_of_the_caller(tensors: list[Tensor]) -> bool:
+    """Compute pending writes of the caller that ``tensors`` stand on, or share nodes with; returns whether any did.
+
+    Where they share nodes, these would become storage that nothing is written to before the first replay.
     """
     from tinygrad.engine.capturing import capturing
 
-    is_outside = getattr(capturing[-1], "is_outside", None) if capturing and ALLOW_DEVICE_USAGE else None
-    if is_outside is None or is_stored(tensor.uop):
+    writes = getattr(capturing[-1], "pending_writes", ())
+    if not writes or not tensors:
         return False
-    shown = relatives(tensor, storage_under(tensor.uop))
-    outside = [t for t in shown if is_outside(t) and t._is_pending()]
-    if not outside:
+    shared = dict.fromkeys(u for t in tensors for u in t.uop.toposort() if u.op is not Ops.CONST)
+    is_apart: dict[UOp, bool] = {}
+    return _compute_outside([tensors[0]._wrap_uop(u) for u in writes if not _is_apart(u, shared, is_apart)])
+
+
+def _is_apart(root: UOp, nodes: Mapping[UOp, None], known: dict[UOp, bool]) -> bool:
+    """Return whether a graph has none of the nodes; ``known`` is completed."""
+    for u in root.toposort(gate=lambda node: node not in known):
+        known[u] = u not in nodes and all(known[s] for s in u.src)
+    return known[root]
+
+
+def _compute_outside(tensors: list[Tensor]) -> bool:
+    """Compute tensors of the caller while the running capture looks away; returns whether there were any."""
+    from tinygrad.engine.capturing import capturing, looking_away
+
+    if not tensors:
         return False
-    # The caller's pending writes may read the tensor: they come before those of the function.
-    _compute_outside([*outside, *map(tensor._wrap_uop, capturing[-1].pending_writes)])
+    recorder = capturing[-1]
+    with looking_away():
+        # What the function has made of the caller's readers is its own: it reads their values from now on.
+        readers = stale_readers(UOp.sink(*[t.uop for t in tensors]))
+        for some in ([t for t in readers if recorder.is_outside(t)], tensors):
+            pending = [t for t in some if t._is_pending()]
+            if pending:
+                with recorder.following() as becomes:
+                    becomes |= compute(pending, update_stats=True)
     return True
 
 
-def _own_schedule(readers: list[Tensor]) -> list[UOp]:
-    """Return the nodes to compute along with a write, after computing those that a running capture must not record."""
+@before_writes
+def stored_for_capture(tensor: Tensor) -> None:
+    """Give what a captured function is about to write to storage, if it belongs to the caller and has none.
+
+    What is only written down for it would be part of every replay, and each would start from the same value: the write
+    has to go to memory that a replay finds as the last one left it.
+
+    Raises:
+        JitError: The function may have read its elements where they are not written.
+    """
     from tinygrad.engine.capturing import capturing
 
-    if capturing:
-        # A replay computes what belongs to the function; what the caller left pending is computed here and now.
-        is_outside = getattr(capturing[-1], "is_outside", lambda _: False)
-        _compute_outside([t for t in readers if is_outside(t)])
-        readers = [t for t in readers if not is_outside(t)]
-    return list(dict.fromkeys(t.uop for t in readers))
+    is_outside = _recorder_method("is_outside") if ALLOW_DEVICE_USAGE else None
+    if is_outside is None:
+        return
+    value = value_apart_from(tensor)
+    if value is None:
+        value = written_node(tensor.uop)
+    if is_stored(value) and value is storage_under(value):
+        return
+    outside = [t for t in relatives(tensor, value) if is_outside(t)]
+    if not outside:
+        return
+    capturing[-1].check_whole(tensor, value)
+    # The caller's pending writes may read the tensor: they come before those of the function.
+    _compute_outside([*outside, *map(tensor._wrap_uop, capturing[-1].pending_writes)])
+
+
+def _own_readers(readers: list[Tensor]) -> tuple[list[Tensor], bool]:
+    """Return the tensors to compute along with a write; a running capture must not record those of the caller.
+
+    These are computed at once. The second value says whether any were, so that nodes may have changed.
+    """
+    is_outside = _recorder_method("is_outside")
+    if is_outside is None:
+        return readers, False
+    # A replay computes what belongs to the function; what the caller left pending is computed here and now.
+    is_changed = _compute_outside([t for t in readers if is_outside(t)])
+    own = [t for t in readers if not is_outside(t) and t._is_pending()]
+    return own, _finish_writes_of_the_caller(own) or is_changed

@@ -68,6 +68,21 @@ def guarded_writes(guard: Callable[[UOp], None]) -> Iterator[None]:
         _guards.reset(token)
 
 
+_preparing: list[Callable[[Tensor], None]] = []
+
+
+def before_writes(prepare: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+    """Let a function see each tensor that is written to before it gets storage for the write; returns the function."""
+    _preparing.append(prepare)
+    return prepare
+
+
+def prepare_write(tensor: Tensor) -> None:
+    """Do what has to be done before a tensor is written to, see ``before_writes``; it may show another node then."""
+    for prepare in _preparing:
+        prepare(tensor)
+
+
 def show_written(buffer: UOp, written: UOp) -> None:
     """Point every live tensor that shows ``buffer`` at its state after a write."""
     for guard in _guards.get():
@@ -97,6 +112,7 @@ def stored_view(view: Tensor) -> tuple[UOp, UOp, UOp]:
 
 def give_storage(tensor: Tensor) -> None:
     """Give what a write to a tensor would write to storage, if it has none: its value, for all views, or its own."""
+    prepare_write(tensor)
     value = value_apart_from(tensor)
     if value is None:
         value = written_node(tensor.uop)
@@ -137,17 +153,23 @@ def new_storage(value: UOp, device: Any = None) -> UOp:
     return rebase(shown, storage, written)
 
 
-def apply_map_to_tensors(becomes: dict[UOp, UOp], name: str = "", asked: Sequence[Tensor] = ()) -> None:
+def apply_map_to_tensors(
+    becomes: dict[UOp, UOp],
+    name: str = "",
+    asked: Sequence[Tensor] = (),
+    stays: Callable[[Tensor], bool] | None = None,
+) -> None:
     """Re-point every live tensor whose graph holds a key of the map.
 
     Args:
         becomes: Node -> node on the storage that it now has.
         name: What the change is called in traces.
         asked: Tensors that get the storage itself where others have the same expression.
+        stays: Says which tensors keep their nodes.
     """
     if becomes:
         follow_origins(becomes)
-        _Change(becomes).apply(asked)
+        _Change(becomes).apply(asked, stays)
 
 
 def show_computed(tensor: Tensor, shown: UOp) -> None:
@@ -181,8 +203,8 @@ class _Change:
         self.moved: dict[UOp, UOp] = {}  # value without storage -> what it is now
         self.apart: list[tuple[Tensor, UOp, UOp]] = []  # tensor, the view that it was, the BUFFER that it is now
 
-    def apply(self, asked: Sequence[Tensor] = ()) -> None:
-        """Re-point the tensors, those that were asked for first."""
+    def apply(self, asked: Sequence[Tensor] = (), stays: Callable[[Tensor], bool] | None = None) -> None:
+        """Re-point the tensors that do not stay as they are, those that were asked for first."""
         becomes, mask = self.becomes, 0
         for node in becomes:
             mask |= node.footprint_bit
@@ -191,9 +213,14 @@ class _Change:
         moves_storage = any(storage_under(node).op is Ops.BUFFER for node in becomes)
         for tensor in itertools.chain(asked, live_tensors() if moves_storage else unsettled_tensors()):
             uop = tensor.uop
-            if uop in becomes:
+            is_root = uop in becomes
+            if not is_root and (not uop.footprint & mask or uop.op is Ops.BUFFER):
+                continue
+            if stays is not None and stays(tensor):
+                continue
+            if is_root:
                 self._point(tensor, becomes[uop])
-            elif uop.footprint & mask and uop.op is not Ops.BUFFER:
+            else:
                 affected.append(tensor)
         if affected:
             self._substitute_all(affected)

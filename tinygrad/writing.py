@@ -16,8 +16,7 @@ from tinygrad.errors import ArgumentError, DeviceError, DTypeError, error_text
 from tinygrad.families import shares_elements
 from tinygrad.live import buffer_under, is_view_node, storage_under, writes_through
 from tinygrad.origins import note_step
-from tinygrad.realizing import stored_for_capture
-from tinygrad.repointing import new_storage, write_view
+from tinygrad.repointing import new_storage, prepare_write, write_view
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.views import own_value
 
@@ -34,7 +33,7 @@ def assign(tensor: Tensor, x: Any) -> None:
         value = value if value.uop.contiguous_view() is not None else value.to(None)
         tensor.uop.buffer.ensure_allocated().copyin(value._read().as_memoryview())
         return
-    stored_for_capture(tensor)
+    prepare_write(tensor)
     view, node = tensor.uop, value.uop
     is_stored = writes_through(view) and buffer_under(view) is not None
     if is_stored or shares_elements(tensor):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Context, Tensor, TinyJit, nn
+from tinygrad.engine.jit import JitError
 
 READERS: dict[str, Callable[[Tensor], Tensor]] = {
     "clone": lambda w: w.clone(),
@@ -302,5 +303,200 @@ def test_writes_through_views_to_a_state_that_has_not_been_computed() -> None:
         for _ in range(5):
             kept.append(step(stored()))
         return [state.tolist(), kept[-1].tolist()]
+
+    both(program)
+
+
+class Box:
+    """Holds a state that the caller exchanges between the first call and the second, which is captured."""
+
+    def __init__(self, state: Callable[[], Tensor]) -> None:
+        self.former, self.make = stored(), state
+
+    def __getitem__(self, call: int) -> Tensor:
+        if call == 1:
+            self.former = self.make()
+        return self.former
+
+
+def add_to_item(s: Tensor, x: Tensor) -> None:
+    s[1] = s[1] + x[0]
+
+
+def add_to_slice(s: Tensor, x: Tensor) -> None:
+    s[1:3] += x[:2]
+
+
+def add_at_positions(s: Tensor, x: Tensor) -> None:
+    at = Tensor([3, 1])
+    s[at] = s[at] + x[:2]
+
+
+def fill_mask(s: Tensor, x: Tensor) -> None:
+    s[s > 2] = s.sum() % 7 + x[0]
+
+
+def write_if(s: Tensor, x: Tensor) -> None:
+    s[x[0] > 0] = s * 0.5 + 1
+
+
+def add_to_view(s: Tensor, x: Tensor) -> None:
+    view = s[1:]
+    view[0] = view[1] + x[0]
+    s += view.sum()
+
+
+ITEM_WRITERS = [add_to_item, add_to_slice, add_at_positions, fill_mask, write_if, add_to_view]
+
+
+@pytest.mark.parametrize("write", ITEM_WRITERS)
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+def test_items_of_a_state_that_was_never_computed_go_on(
+    state: Callable[[], Tensor], write: Callable[[Tensor, Tensor], None]
+) -> None:
+    def program() -> list[object]:
+        box = Box(lambda: state().expand(4).contiguous() if state is STATES["rate"] else state())
+        step = TinyJit(lambda x: (write(box.former, x), x * 2)[1])
+        for call in range(5):
+            box[call]
+            step(stored())
+        return [box.former.tolist()]
+
+    both(program)
+
+
+@pytest.mark.parametrize("axis", [0, None])
+def test_items_of_a_split_state_that_was_never_computed_go_on(axis: int | None) -> None:
+    def program() -> list[object]:
+        box = Box(lambda: stored().shard(("CPU:0", "CPU:1"), axis) * 2)
+        box.former = box.make().realize()
+
+        @TinyJit
+        def step(x: Tensor) -> Tensor:
+            box.former[0] = box.former[3] + 1
+            box.former[1:3] += 1
+            return x * 2
+
+        for call in range(5):
+            box[call]
+            step(stored())
+        return [box.former.tolist()]
+
+    both(program)
+
+
+def test_writes_to_a_view_without_storage_of_its_own_are_refused() -> None:
+    wholes: list[Tensor] = []
+
+    def part() -> Tensor:
+        wholes.append(stored() * 2)
+        return wholes[0][1:].realize()
+
+    states = {
+        "elements several times": lambda: Tensor([3.0]).contiguous().realize().expand(4),
+        "computed by itself before": part,
+    }
+    for match, state in states.items():
+        box = Box(state)
+        step = TinyJit(lambda x, box=box: (box.former.assign(box.former + x.sum()), x * 2)[1])
+        step(stored())
+        box[1]
+        with pytest.raises(JitError, match=match):
+            step(stored())
+
+
+class Interleaved:
+    """Steps that compute something in the middle, while writes of theirs or of the caller are pending."""
+
+    def __init__(self) -> None:
+        self.a, self.b, self.kept = stored(), stored(), [stored()]
+
+    def reads_before_it_writes(self, x: Tensor) -> Tensor:
+        total = (self.a * 2).sum()
+        self.a.assign(self.a * 1.5)
+        total.realize()
+        return x
+
+    def two_writes(self, x: Tensor) -> Tensor:
+        total = (self.a * 2).sum()
+        self.a.assign(self.a * 1.5)
+        total.realize()
+        self.b.assign(self.b + self.a)
+        return x
+
+    def reads_one_after_another(self, x: Tensor) -> Tensor:
+        (self.a * 2).sum().realize()
+        (self.b * 1).sum().realize()
+        return x
+
+    def keeps_what_it_read(self, x: Tensor) -> Tensor:
+        self.kept[0] = self.a * self.b + x
+        self.a.assign(self.a + 1).realize()
+        return x * 1
+
+    def computes_what_the_caller_left_too(self, x: Tensor) -> Tensor:
+        double = (self.a * 2).contiguous().realize()
+        self.b.assign(self.b + 1).realize()
+        self.a.assign(self.a * 3 + x)
+        return double + x
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Interleaved) if not name.startswith("_")])
+@pytest.mark.parametrize("left", ["nothing", "writes", "reads", "a write once"])
+def test_what_is_computed_in_the_middle_of_a_step(name: str, left: str) -> None:
+    def program() -> list[object]:
+        p, seen = Interleaved(), []
+        step = TinyJit(getattr(p, name))
+        for i in range(5):
+            if left == "writes":
+                p.a.assign(p.a * 1.5)
+                p.b.assign((p.a * 2).contiguous() + p.b)
+            if left == "reads":
+                seen.append((p.a * 2).contiguous() + p.b)
+            if left == "a write once" and i == 1:
+                p.b.assign(p.b * 3)
+            step(Tensor([i, 1.0, 2.0, 3.0]).contiguous().realize())
+        return [t.tolist() for t in (p.a, p.b, *seen)]
+
+    both(program)
+
+
+def test_what_a_step_makes_of_a_value_of_the_caller_is_its_own() -> None:
+    def program() -> list[object]:
+        s, results = stored(), []
+        box = Box(lambda: s * 2)
+
+        @TinyJit
+        def step(x: Tensor) -> list[Tensor]:
+            first, second = box.former + x, s * x
+            return [second.realize(), first]
+
+        for i in range(5):
+            box[i]
+            if i == 1:
+                s.assign(s + 1)
+            results.append([t.tolist() for t in step(Tensor([i, 1.0, 2.0, 3.0]).contiguous().realize())])
+        return results
+
+    both(program)
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
+def test_gradients_add_up_over_the_calls(is_read: bool) -> None:
+    def program() -> list[object]:
+        w, seen = stored(), []
+
+        @TinyJit
+        def step(x: Tensor) -> Tensor:
+            loss = (w * x).sum()
+            loss.backward()
+            return loss
+
+        for i in range(5):
+            step(Tensor([i, 1.0, 2.0, 3.0]).contiguous().realize())
+            assert w.grad is not None
+            if is_read:
+                seen.append(w.grad.tolist())
+        return [*seen, w.grad.tolist()]
 
     both(program)

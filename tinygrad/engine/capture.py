@@ -10,7 +10,8 @@ Why:  a call that is replayed does no work in Python, so all that can differ bet
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tinygrad.device import Buffer
@@ -19,9 +20,12 @@ from tinygrad.engine.arguments import Arguments, JitError, map_structure
 from tinygrad.engine.realize import call_buffers, compile_linear, get_call_outs_ins, launches_of
 from tinygrad.engine.replay import CapturedJit
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
+from tinygrad.errors import error_text
+from tinygrad.families import parts_apart
 from tinygrad.helpers import getenv
-from tinygrad.live import aliases_of, is_view_node, live_tensors, storage_under
+from tinygrad.live import aliases_of, is_stored, is_view_node, live_tensors, storage_under, writes_through
 from tinygrad.record import replace
+from tinygrad.schedule import Becomes
 from tinygrad.schedule.memory import memory_plan_rewrite
 from tinygrad.settings import BEAM, DEBUG
 from tinygrad.tensor import Tensor
@@ -38,24 +42,65 @@ class Recorder:
     def __init__(self) -> None:
         self.linears: list[tuple[UOp, dict[str, int]]] = []
         self.slices: dict[tuple[sint, sint, sint], None] = {}
-        self._outside: dict[int, weakref.ref[Any]] = {}
-        self.pending_writes: list[UOp] = []  # storage after writes that the caller has left pending
+        self._outside: dict[int, tuple[weakref.ref[Tensor], UOp]] = {}  # with the node that the caller has left there
+        self.pending_writes: Sequence[UOp] = ()  # storage after writes that the caller has left pending
         self._written: dict[UOp, None] = {}  # BUFFERs that the function has written to, in this order
 
-    def note_outside(self, tensors: Iterable[Any]) -> None:
-        """Remember tensors that were pending before the function was called: they belong to the caller."""
-        pending = list(tensors)
-        self._outside = {id(t): weakref.ref(t) for t in pending}
-        self.pending_writes = [u for t in pending if (u := storage_under(t.uop)).op is Ops.AFTER]
+    def note_outside(self, tensors: Iterable[Tensor]) -> None:
+        """Remember what the caller has when the function is called, and what is pending or no plain view of storage."""
+        given = [t for t in tensors if t._is_pending() or not (is_stored(t.uop) and writes_through(t.uop))]
+        self._outside = {id(t): (weakref.ref(t), t.uop) for t in given}
+        after = [u for t in given if (u := storage_under(t.uop)).op is Ops.AFTER]
+        self.pending_writes = tuple(dict.fromkeys(after))
 
-    def is_outside(self, tensor: Any) -> bool:
-        """Return whether a tensor was left pending by the caller."""
-        ref = self._outside.get(id(tensor))
-        return ref is not None and ref() is tensor
+    def is_outside(self, tensor: Tensor) -> bool:
+        """Return whether a tensor still shows what the caller has left there: something pending, or no plain view."""
+        known = self._outside.get(id(tensor))
+        return known is not None and known[0]() is tensor and known[1] is tensor.uop
 
     def note_write(self, buffer: UOp) -> None:
         """Remember a BUFFER that the function writes to."""
         self._written[buffer] = None
+
+    @staticmethod
+    def check_whole(tensor: Tensor, value: UOp) -> None:
+        """Refuse a write to what the caller has, where the function may have read its elements from other storage.
+
+        Args:
+            tensor: What is written to.
+            value: What gets storage by that.
+
+        Raises:
+            JitError: A view of the value was computed by itself; or it is a view that shows elements several times, or
+                padding, for which the write makes a copy.
+        """
+        apart = parts_apart(tensor, value)
+        if apart:
+            fault = "the function writes to a value of which a view was computed by itself before"
+            hint = "realize the whole tensor before its views"
+        elif is_view_node(value):
+            fault = "the function writes to a view that shows elements several times, or padding, and gets a copy by it"
+            hint = "give it storage before the call: .contiguous().realize()"
+        else:
+            return
+        given = {"written": tensor, "view": apart[0] if apart else tensor}
+        rule = "what a captured function writes to is in one place before"
+        raise JitError(error_text("TinyJit", fault, given, rule, hint))
+
+    @contextmanager
+    def following(self) -> Iterator[Becomes]:
+        """Within, the caller's tensors change: they stay the caller's. What its nodes become goes into the map."""
+        # No references to tensors: gradients that nobody else refers to are told by that.
+        before = [ref for ref, uop in self._outside.values() if getattr(ref(), "uop", None) is uop]
+        becomes = Becomes()
+        try:
+            yield becomes
+        finally:
+            # Others are the function's now, even if they come to show a node that the caller has left there.
+            self._outside = {id(t): (ref, t.uop) for ref in before if (t := ref()) is not None}
+            # A write that has been computed is forgotten: the same one of the function is the same node from then on.
+            left = [u for u in self.pending_writes if u not in becomes]
+            self.pending_writes = UOp.sink(*left).substitute(becomes, walk=True).src if left else ()
 
     def unfinished(self) -> list[Tensor]:
         """Return a tensor for each storage with writes of the function that are still pending."""

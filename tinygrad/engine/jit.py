@@ -239,7 +239,7 @@ class TinyJit(Generic[P, R]):
     def _record(self, recorder: Recorder, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function with its schedules going to the recorder."""
         assert self.fxn is not None
-        recorder.note_outside(t for t in live_tensors() if t._is_pending())
+        recorder.note_outside(live_tensors())
         capturing.append(recorder)
         try:
             with guarded_writes(arguments.check_write), guarded_writes(recorder.note_write):
