@@ -57,7 +57,7 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
         is_read: Whether the values are wanted in Python: then their graphs are kept for gradients, see ``origins``.
 
     Returns:
-        Node -> node on the storage that it now has; nothing for a graph that was computed before (``eager``).
+        Node -> node on the storage that it now has.
 
     Where something fails, tensors that were not computed keep their graphs: asked for again, they are computed again.
     """
@@ -73,6 +73,7 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
         former = known_origins() if known else {}
         becomes: Becomes | None = None
         form = eager.form_of(tensors[0].uop) if len(tensors) == 1 and not is_anything_lost() else None
+        root = tensors[0].uop
         if form is not None:
             becomes = _compute_one(tensors[0], form, update_stats)
         elif not any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors):
@@ -85,7 +86,7 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
                     becomes = _compute(pending, update_stats)[1]
         if known:
             remember_origins([(before, t.uop) for t, before in known], becomes or {}, former, is_read)
-    return becomes or {}
+    return {root: tensors[0].uop} if becomes is None else becomes
 
 
 def _compute_one(tensor: Tensor, form: Form, update_stats: bool) -> Becomes | None:
@@ -198,6 +199,9 @@ def _planned(tensors: list[Tensor], needs_values: bool = False) -> tuple[UOp, di
             sink = UOp.sink(*sink.src, *_random_states_with(sink), *(t.uop for t in with_them))
         else:
             sink = UOp.sink(*sink.src, *(t.uop for t in own))
+    note = _recorder_method("note_read")
+    if note is not None:
+        note(sink)
     return create_linear_with_vars(sink)
 
 
@@ -323,7 +327,7 @@ def stored_for_capture(tensor: Tensor) -> None:
     outside = [t for t in relatives(tensor, value) if is_outside(t)]
     if not outside:
         return
-    capturing[-1].check_whole(tensor, value)
+    capturing[-1].note_stored(tensor, value)
     # The caller's pending writes may read the tensor: they come before those of the function.
     _compute_outside([*outside, *map(tensor._wrap_uop, capturing[-1].pending_writes)])
 

@@ -405,6 +405,22 @@ def test_writes_to_a_view_without_storage_of_its_own_are_refused() -> None:
             step(stored())
 
 
+def test_a_result_is_a_view_of_a_state_that_has_not_been_computed() -> None:
+    def program() -> list[object]:
+        state, results = stored() * 2, []
+
+        @TinyJit
+        def step(x: Tensor) -> Tensor:
+            state.assign(state * 0.5 + x)
+            return state[1:3]
+
+        for _ in range(5):
+            results.append(step(stored()))
+        return [state.tolist(), results[-1].tolist()]
+
+    both(program)
+
+
 class Interleaved:
     """Steps that compute something in the middle, while writes of theirs or of the caller are pending."""
 
@@ -500,3 +516,80 @@ def test_gradients_add_up_over_the_calls(is_read: bool) -> None:
         return [*seen, w.grad.tolist()]
 
     both(program)
+
+
+LAZY: dict[str, Callable[[], Tensor]] = {
+    **STATES,
+    "number": lambda: Tensor(2.0),
+    "expanded": lambda: Tensor([2.0]).contiguous().realize().expand(4),
+}
+
+
+@pytest.mark.parametrize("first", [0, 2], ids=["from the first call on", "from the third call on"])
+@pytest.mark.parametrize("is_set", [False, True], ids=["assign", "set item"])
+@pytest.mark.parametrize("state", LAZY.values(), ids=LAZY.keys())
+def test_a_state_that_has_not_been_computed_is_written_between_calls(
+    state: Callable[[], Tensor], is_set: bool, first: int
+) -> None:
+    if is_set and state is LAZY["number"]:
+        pytest.skip("it has no items")
+
+    def program() -> list[object]:
+        rate, total = state(), stored()
+        step = TinyJit(lambda x: (total.assign(total + rate * 2), x * 1)[1])
+        for i in range(6):
+            step(stored())
+            if i >= first and is_set:
+                total.realize()
+                rate[:1] = i
+            elif i >= first:
+                rate.assign(rate * 0.5)
+        return [total.tolist(), rate.tolist()]
+
+    both(program)
+
+
+@pytest.mark.parametrize("by_jit", [False, True], ids=["by the caller", "by a capture"])
+def test_what_an_expression_was_computed_from_is_written_between_calls(by_jit: bool) -> None:
+    def program() -> list[object]:
+        w, total = stored(), stored()
+        grow = TinyJit(lambda x: (w.assign(w + x), x * 1)[1])
+        for _ in range(3):
+            grow(stored())
+        double = w * 2
+        step = TinyJit(lambda x: (total.assign(total + double), x * 1)[1])
+        for i in range(6):
+            step(stored())
+            if i >= 2 and by_jit:
+                grow(stored())
+            elif i >= 2:
+                w.assign(w + 1).realize()
+        return [total.tolist(), double.tolist(), w.tolist()]
+
+    both(program)
+
+
+def test_two_captures_that_write_to_what_the_other_reads() -> None:
+    def program() -> list[object]:
+        s, t = stored() * 1, stored() * 1
+        first = TinyJit(lambda x: (s.assign(s * 2 + t), x * 1)[1])
+        second = TinyJit(lambda x: (t.assign(t + s), x * 1)[1])
+        for i in range(9):
+            (second if i % 3 else first)(stored())
+        return [s.tolist(), t.tolist()]
+
+    both(program)
+
+
+def test_a_state_is_captured_anew_once() -> None:
+    rate, calls = stored() * 1, []
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        calls.append(1)
+        return x * rate
+
+    for _ in range(8):
+        step(stored())
+        rate.assign(rate * 0.5)
+    assert len(calls) == 3

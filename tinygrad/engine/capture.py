@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
@@ -23,7 +23,7 @@ from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.errors import error_text
 from tinygrad.families import parts_apart
 from tinygrad.helpers import getenv
-from tinygrad.live import aliases_of, is_stored, is_view_node, live_tensors, storage_under, writes_through
+from tinygrad.live import aliases_of, buffer_under, is_stored, is_view_node, live_tensors, storage_under, writes_through
 from tinygrad.record import replace
 from tinygrad.schedule import Becomes
 from tinygrad.schedule.memory import memory_plan_rewrite
@@ -35,6 +35,8 @@ from tinygrad.uop.sharding import storages_of
 from tinygrad.uop.storage import unique_slots
 from tinygrad.uop.views import unproved_slice
 
+_IN_ONE_PLACE: Final = "what a captured function writes to is in one place before"
+
 
 class Recorder:
     """Receives the schedules of a function that is being captured."""
@@ -44,6 +46,8 @@ class Recorder:
         self.slices: dict[tuple[sint, sint, sint], None] = {}
         self._outside: dict[int, tuple[weakref.ref[Tensor], UOp]] = {}  # with the node that the caller has left there
         self.pending_writes: Sequence[UOp] = ()  # storage after writes that the caller has left pending
+        self.inlined: dict[int, tuple[weakref.ref[Tensor], UOp]] = {}  # of the caller's tensors, those in the graphs
+        self._former: dict[int, Tensor] = {}  # id of the Buffer that a view had for itself -> what was written to then
         self._written: dict[UOp, None] = {}  # BUFFERs that the function has written to, in this order
 
     def note_outside(self, tensors: Iterable[Tensor]) -> None:
@@ -58,34 +62,52 @@ class Recorder:
         known = self._outside.get(id(tensor))
         return known is not None and known[0]() is tensor and known[1] is tensor.uop
 
+    def note_read(self, sink: UOp) -> None:
+        """Remember the tensors of the caller whose expressions are part of a graph: replays compute these anew.
+
+        Constants may be anywhere, and be part of other constants.
+        """
+        nodes = sink.toposort() if self._outside else {}
+        for key, (ref, uop) in self._outside.items():
+            if uop.is_virtual or (uop if is_stored(uop) else storage_under(uop)) in nodes:
+                self.inlined[key] = ref, uop
+
     def note_write(self, buffer: UOp) -> None:
         """Remember a BUFFER that the function writes to."""
         self._written[buffer] = None
 
-    @staticmethod
-    def check_whole(tensor: Tensor, value: UOp) -> None:
-        """Refuse a write to what the caller has, where the function may have read its elements from other storage.
+    def note_stored(self, tensor: Tensor, value: UOp) -> None:
+        """Remember that what the caller had as an expression gets storage, because the function writes to it.
 
         Args:
             tensor: What is written to.
             value: What gets storage by that.
 
         Raises:
-            JitError: A view of the value was computed by itself; or it is a view that shows elements several times, or
-                padding, for which the write makes a copy.
+            JitError: It is a view that shows elements several times, or padding, for which the write makes a copy.
         """
-        apart = parts_apart(tensor, value)
-        if apart:
-            fault = "the function writes to a value of which a view was computed by itself before"
-            hint = "realize the whole tensor before its views"
-        elif is_view_node(value):
+        if is_view_node(value):
             fault = "the function writes to a view that shows elements several times, or padding, and gets a copy by it"
             hint = "give it storage before the call: .contiguous().realize()"
-        else:
+            raise JitError(error_text("TinyJit", fault, {"written": tensor}, _IN_ONE_PLACE, hint))
+        parts = [buffer for part in parts_apart(tensor, value) if (buffer := buffer_under(part.uop)) is not None]
+        self._former.update({id(storage.buffer.base): tensor for part in parts for storage in storages_of(part)})
+
+    def check_places(self) -> None:
+        """Refuse a capture that reads a view from the storage that it had before the function wrote to the whole.
+
+        Raises:
+            JitError: It does; the view, which was computed by itself before, shows the storage of the whole now.
+        """
+        if not self._former:
             return
-        given = {"written": tensor, "view": apart[0] if apart else tensor}
-        rule = "what a captured function writes to is in one place before"
-        raise JitError(error_text("TinyJit", fault, given, rule, hint))
+        for linear, _ in self.linears:
+            for arg in {arg for call in linear.src for arg in call.src[1:]}:
+                written = self._former.get(id(arg.buffer.base))
+                if written is not None:
+                    fault = "the function reads a view that was computed by itself before, and writes to the whole"
+                    hint = "realize the whole tensor before its views"
+                    raise JitError(error_text("TinyJit", fault, {"whole": written}, _IN_ONE_PLACE, hint))
 
     @contextmanager
     def following(self) -> Iterator[Becomes]:
@@ -338,7 +360,7 @@ def build_capture(
     linear = memory_plan_rewrite(linear, stored.keys() - set(inner))
     captured = CapturedJit(
         linear, list(builder.slots), builder.results, structure, arguments.names, arguments.infos, var_vals,
-        frozenset(explicit), inner, tuple(recorder.slices),
+        frozenset(explicit), inner, tuple(recorder.slices), tuple(recorder.inlined.values()),
     )  # fmt: skip
     if DEBUG.get() >= 1:
         print(f"JIT captured {len(linear.src)} kernels with {len(arguments.names)} inputs")  # noqa: T201

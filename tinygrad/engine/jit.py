@@ -58,8 +58,9 @@ class TinyJit(Generic[P, R]):
     among the arguments (inside of lists, tuples, dicts and dataclasses too) are inputs; they must look the same in
     every call. Python values among the arguments select the capture: another value is captured again. Tensors that the
     function reaches in other ways are used where they are, and each call writes to them what the function writes,
-    whether or not it returns something that depends on it. A returned tensor keeps its value when the function is
-    called again.
+    whether or not it returns something that depends on it. Of those that were not computed at the capture the replays
+    compute the expression; a call that finds such a tensor written to, or computed, captures the function again. A
+    returned tensor keeps its value when the function is called again.
 
     Args:
         fxn: Function, lambda or method (every object gets captures of its own). It returns None, a tensor, or lists,
@@ -156,7 +157,7 @@ class TinyJit(Generic[P, R]):
         arguments = Arguments(args, kwargs)
         arguments.realize()
         entry = self._entry(arguments)
-        if entry.captured is not None:
+        if entry.captured is not None and self._is_replayable(entry.captured, arguments):
             if not arguments.nodes:
                 arguments.resolve(self.recapture)
             result = entry.captured(arguments)
@@ -173,6 +174,20 @@ class TinyJit(Generic[P, R]):
         entry.calls += 1
         self.cnt += 1
         return result
+
+    def _is_replayable(self, captured: CapturedJit, arguments: Arguments) -> bool:
+        """Return whether a capture computes what the function would; else what it was wrong about is computed.
+
+        So the next capture finds it in memory, and is right whatever is written there later.
+        """
+        if not captured.inlined:
+            return True
+        captured.settle(arguments.tensors, {})
+        outdated = captured.outdated()
+        pending = [t for t in outdated if t._is_pending()]
+        if pending:
+            Tensor.realize(*pending)
+        return not outdated
 
     def _entry(self, arguments: Arguments) -> _Entry:
         key: Any = arguments.key
@@ -223,6 +238,7 @@ class TinyJit(Generic[P, R]):
         assert self.fxn is not None
         try:
             result = self._record(recorder, arguments, args, kwargs)
+            recorder.check_places()
             if not any(linear.src for linear, _ in recorder.linears):
                 raise JitError(
                     f"didn't JIT anything! {self.__name__} computed nothing; return tensors that depend on the "

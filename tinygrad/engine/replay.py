@@ -9,6 +9,7 @@ Why:  a result gets memory of its own in every replay, so that it keeps its valu
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -61,23 +62,24 @@ class CapturedJit:
         expected_names: Names of the inputs.
         expected_input_info: What they look like.
         var_vals: Values of Variables in the captured call.
+        inlined: Tensors that the launches compute for themselves, each with the node that it showed then.
     """
 
     __slots__ = (
         "__weakref__", "_lock", "_random_states", "_repeat", "_repeat_tried", "_settling", "_steps", "_written",
-        "expected_input_info", "expected_names", "inner", "input_vars", "linear", "results", "slices", "slots",
-        "structure", "var_vals",
+        "expected_input_info", "expected_names", "inlined", "inner", "input_vars", "linear", "results", "slices",
+        "slots", "structure", "var_vals",
     )  # fmt: skip
 
     def __init__(
         self, linear: UOp, slots: list[Slot], results: list[ResultStorage], structure: Any, names: list[Name],
         infos: list[InputInfo], var_vals: dict[str, int], input_vars: frozenset[str], inner: Sequence[UOp] = (),
-        slices: Sequence[tuple[sint, sint, sint]] = (),
+        slices: Sequence[tuple[sint, sint, sint]] = (), inlined: Sequence[tuple[weakref.ref[Tensor], UOp]] = (),
     ) -> None:  # fmt: skip
         self.linear, self.slots, self.results, self.structure = linear, slots, results, structure
         self.expected_names, self.expected_input_info = names, infos
         self.var_vals, self.input_vars = var_vals, input_vars
-        self.inner, self.slices = tuple(inner), tuple(slices)
+        self.inner, self.slices, self.inlined = tuple(inner), tuple(slices), inlined
         self._steps: list[_Step] | None = None
         self._written: set[int] | None = None
         self._settling: Settling | None = None
@@ -110,13 +112,23 @@ class CapturedJit:
                     f"  hint  {_how_to_fit(got, expected)}, or use TinyJit(f, recapture=True)"
                 )
 
+    def outdated(self) -> list[Tensor]:
+        """Return the tensors that show something else than the expressions which the launches compute for them.
+
+        A tensor that was not computed when a function read it is part of the capture as an expression. Somebody has
+        written to it since then, or to what it is computed from, or has computed it.
+        """
+        return [t for ref, uop in self.inlined if (t := ref()) is not None and t.uop is not uop]
+
     def again(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Replay if a call before was like this one (see engine/repeat.py); else NOT_REPEATED."""
         with self._lock:
             repeat = self._repeat
             if repeat is None:
                 return NOT_REPEATED
-            self._settle(args, kwargs)
+            self.settle(args, kwargs)
+            if self.inlined and self.outdated():
+                return NOT_REPEATED
             return repeat.run(args, kwargs)
 
     def __call__(self, arguments: Arguments) -> Any:
@@ -128,7 +140,7 @@ class CapturedJit:
         with self._lock:
             var_vals = {**self.var_vals, **arguments.var_vals} if arguments.var_vals else self.var_vals
             check_slices(self.slices, var_vals)
-            self._settle(arguments.tensors, {})
+            self.settle(arguments.tensors, {})
             inputs = self._without_aliases(arguments.nodes)
             results = [UOp.new_buffer(r.device, r.size, r.dtype) for r in self.results]
             stands_for = {INPUT: inputs, RESULT: results}
@@ -137,7 +149,7 @@ class CapturedJit:
                 self._repeat, self._repeat_tried = self._repeatable(arguments), True
         return self._returned(arguments, results)
 
-    def _settle(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def settle(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Compute what has to come before the next replay, which gets these arguments."""
         if self._random_states:
             settle_before_replay(self._random_states)
