@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.errors import error_text
-from tinygrad.families import has_relatives, relatives, value_apart_from, written_node
+from tinygrad.families import has_relatives, parts_apart, relatives, value_apart_from, written_node
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import disable_gc
 from tinygrad.interrupted import Progress, check_nothing_is_lost, is_anything_lost
-from tinygrad.live import buffer_under, is_stored, point, rebase, storage_under
+from tinygrad.live import buffer_under, is_stored, is_view_node, point, rebase, storage_under
 from tinygrad.mixin.random_state import random_state
 from tinygrad.origins import has_origin, known_origins, remember_origins
 from tinygrad.pending import stale_readers
@@ -309,10 +309,8 @@ def stored_for_capture(tensor: Tensor) -> None:
     """Give what a captured function is about to write to storage, if it belongs to the caller and has none.
 
     What is only written down for it would be part of every replay, and each would start from the same value: the write
-    has to go to memory that a replay finds as the last one left it.
-
-    Raises:
-        JitError: The function may have read its elements where they are not written.
+    has to go to memory that a replay finds as the last one left it. Where the function may have read its elements from
+    elsewhere, the next call captures again.
     """
     from tinygrad.engine.capturing import capturing
 
@@ -327,7 +325,12 @@ def stored_for_capture(tensor: Tensor) -> None:
     outside = [t for t in relatives(tensor, value) if is_outside(t)]
     if not outside:
         return
-    capturing[-1].note_stored(tensor, value)
+    apart = parts_apart(tensor, value)
+    if apart:
+        capturing[-1].note_moved(apart)  # they come to show the whole again
+    if is_view_node(value):
+        capturing[-1].note_moved(outside)  # elements repeated, or padding: the write makes a copy
+        return
     # The caller's pending writes may read the tensor: they come before those of the function.
     _compute_outside([*outside, *map(tensor._wrap_uop, capturing[-1].pending_writes)])
 

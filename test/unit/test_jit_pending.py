@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tinygrad import Context, Tensor, TinyJit, nn
-from tinygrad.engine.jit import JitError
 
 READERS: dict[str, Callable[[Tensor], Tensor]] = {
     "clone": lambda w: w.clone(),
@@ -385,24 +384,37 @@ def test_items_of_a_split_state_that_was_never_computed_go_on(axis: int | None) 
     both(program)
 
 
-def test_writes_to_a_view_without_storage_of_its_own_are_refused() -> None:
-    wholes: list[Tensor] = []
+def part_computed_by_itself(wholes: list[Tensor]) -> Tensor:
+    wholes.append(stored() * 2)
+    return wholes[-1][1:].realize()
 
-    def part() -> Tensor:
-        wholes.append(stored() * 2)
-        return wholes[0][1:].realize()
 
-    states = {
-        "elements several times": lambda: Tensor([3.0]).contiguous().realize().expand(4),
-        "computed by itself before": part,
-    }
-    for match, state in states.items():
-        box = Box(state)
-        step = TinyJit(lambda x, box=box: (box.former.assign(box.former + x.sum()), x * 2)[1])
-        step(stored())
-        box[1]
-        with pytest.raises(JitError, match=match):
+@pytest.mark.parametrize("is_set", [False, True], ids=["assign", "set item"])
+@pytest.mark.parametrize("is_part", [False, True], ids=["repeats elements", "computed by itself"])
+def test_writes_to_a_view_that_gets_other_storage_by_them(is_set: bool, is_part: bool) -> None:
+    def program() -> list[object]:
+        wholes: list[Tensor] = []
+        box = Box(lambda: part_computed_by_itself(wholes) if is_part else stored()[:1].expand(4))
+        seen = []
+
+        @TinyJit
+        def step(x: Tensor) -> Tensor:
+            s = box.former
+            if is_set:
+                s[1] = s[0] + s[1] + x[0]
+                s[0] = s[1] * 0.5
+            else:
+                s.assign(s * 0.5 + x.sum())
+            return x * 2
+
+        for call in range(6):
+            box[call]
             step(stored())
+            if call > 3:
+                seen.append(box.former.tolist())
+        return [*seen, [w.tolist() for w in wholes]]
+
+    both(program)
 
 
 def test_a_result_is_a_view_of_a_state_that_has_not_been_computed() -> None:
@@ -417,6 +429,23 @@ def test_a_result_is_a_view_of_a_state_that_has_not_been_computed() -> None:
         for _ in range(5):
             results.append(step(stored()))
         return [state.tolist(), results[-1].tolist()]
+
+    both(program)
+
+
+def test_a_state_is_read_before_the_write_that_gives_it_storage() -> None:
+    def program() -> list[object]:
+        state, seen = stored() * 1, []
+
+        @TinyJit
+        def step(x: Tensor) -> Tensor:
+            double = (state * 2).realize()
+            state.assign(state * 0.5 + x)
+            return double
+
+        for _ in range(5):
+            seen.append(step(stored()).tolist())
+        return [*seen, state.tolist()]
 
     both(program)
 

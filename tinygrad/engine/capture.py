@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
@@ -20,10 +20,8 @@ from tinygrad.engine.arguments import Arguments, JitError, map_structure
 from tinygrad.engine.realize import call_buffers, compile_linear, get_call_outs_ins, launches_of
 from tinygrad.engine.replay import CapturedJit
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
-from tinygrad.errors import error_text
-from tinygrad.families import parts_apart
 from tinygrad.helpers import getenv
-from tinygrad.live import aliases_of, buffer_under, is_stored, is_view_node, live_tensors, storage_under, writes_through
+from tinygrad.live import aliases_of, is_stored, is_view_node, live_tensors, storage_under, writes_through
 from tinygrad.record import replace
 from tinygrad.schedule import Becomes
 from tinygrad.schedule.memory import memory_plan_rewrite
@@ -35,8 +33,6 @@ from tinygrad.uop.sharding import storages_of
 from tinygrad.uop.storage import unique_slots
 from tinygrad.uop.views import unproved_slice
 
-_IN_ONE_PLACE: Final = "what a captured function writes to is in one place before"
-
 
 class Recorder:
     """Receives the schedules of a function that is being captured."""
@@ -46,13 +42,12 @@ class Recorder:
         self.slices: dict[tuple[sint, sint, sint], None] = {}
         self._outside: dict[int, tuple[weakref.ref[Tensor], UOp]] = {}  # with the node that the caller has left there
         self.pending_writes: Sequence[UOp] = ()  # storage after writes that the caller has left pending
-        self.inlined: dict[int, tuple[weakref.ref[Tensor], UOp]] = {}  # of the caller's tensors, those in the graphs
-        self._former: dict[int, Tensor] = {}  # id of the Buffer that a view had for itself -> what was written to then
+        self.inlined: dict[int, tuple[weakref.ref[Tensor], UOp]] = {}  # tensors of the caller, as the graphs read them
         self._written: dict[UOp, None] = {}  # BUFFERs that the function has written to, in this order
 
     def note_outside(self, tensors: Iterable[Tensor]) -> None:
         """Remember what the caller has when the function is called, and what is pending or no plain view of storage."""
-        given = [t for t in tensors if t._is_pending() or not (is_stored(t.uop) and writes_through(t.uop))]
+        given = [t for t in tensors if not _is_plain(t)]
         self._outside = {id(t): (weakref.ref(t), t.uop) for t in given}
         after = [u for t in given if (u := storage_under(t.uop)).op is Ops.AFTER]
         self.pending_writes = tuple(dict.fromkeys(after))
@@ -70,44 +65,16 @@ class Recorder:
         nodes = sink.toposort() if self._outside else {}
         for key, (ref, uop) in self._outside.items():
             if uop.is_virtual or (uop if is_stored(uop) else storage_under(uop)) in nodes:
-                self.inlined[key] = ref, uop
+                self.inlined.setdefault(key, (ref, uop))
 
     def note_write(self, buffer: UOp) -> None:
         """Remember a BUFFER that the function writes to."""
         self._written[buffer] = None
 
-    def note_stored(self, tensor: Tensor, value: UOp) -> None:
-        """Remember that what the caller had as an expression gets storage, because the function writes to it.
-
-        Args:
-            tensor: What is written to.
-            value: What gets storage by that.
-
-        Raises:
-            JitError: It is a view that shows elements several times, or padding, for which the write makes a copy.
-        """
-        if is_view_node(value):
-            fault = "the function writes to a view that shows elements several times, or padding, and gets a copy by it"
-            hint = "give it storage before the call: .contiguous().realize()"
-            raise JitError(error_text("TinyJit", fault, {"written": tensor}, _IN_ONE_PLACE, hint))
-        parts = [buffer for part in parts_apart(tensor, value) if (buffer := buffer_under(part.uop)) is not None]
-        self._former.update({id(storage.buffer.base): tensor for part in parts for storage in storages_of(part)})
-
-    def check_places(self) -> None:
-        """Refuse a capture that reads a view from the storage that it had before the function wrote to the whole.
-
-        Raises:
-            JitError: It does; the view, which was computed by itself before, shows the storage of the whole now.
-        """
-        if not self._former:
-            return
-        for linear, _ in self.linears:
-            for arg in {arg for call in linear.src for arg in call.src[1:]}:
-                written = self._former.get(id(arg.buffer.base))
-                if written is not None:
-                    fault = "the function reads a view that was computed by itself before, and writes to the whole"
-                    hint = "realize the whole tensor before its views"
-                    raise JitError(error_text("TinyJit", fault, {"whole": written}, _IN_ONE_PLACE, hint))
+    def note_moved(self, tensors: Iterable[Tensor]) -> None:
+        """Remember tensors of the caller whose elements are about to be elsewhere; the function may have read them."""
+        for t in tensors:
+            self.inlined.setdefault(id(t), (weakref.ref(t), t.uop))
 
     @contextmanager
     def following(self) -> Iterator[Becomes]:
@@ -119,7 +86,8 @@ class Recorder:
             yield becomes
         finally:
             # Others are the function's now, even if they come to show a node that the caller has left there.
-            self._outside = {id(t): (ref, t.uop) for ref in before if (t := ref()) is not None}
+            alive = [(ref, t) for ref in before if (t := ref()) is not None]
+            self._outside = {id(t): (ref, t.uop) for ref, t in alive if not _is_plain(t)}
             # A write that has been computed is forgotten: the same one of the function is the same node from then on.
             left = [u for u in self.pending_writes if u not in becomes]
             self.pending_writes = UOp.sink(*left).substitute(becomes, walk=True).src if left else ()
@@ -159,6 +127,11 @@ class Recorder:
                 if values.setdefault(name, value) != value:
                     raise RuntimeError(f"bind mismatch on {name}: bound to {values[name]} and {value} in one capture")
         return UOp(Ops.LINEAR, dtypes.void, tuple(call for linear, _ in self.linears for call in linear.src)), values
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Return whether a tensor shows storage, through which writes to it go, without pending writes."""
+    return not tensor._is_pending() and is_stored(tensor.uop) and writes_through(tensor.uop)
 
 
 # ---- making a capture ------------------------------------------------------------------------------------------------

@@ -238,7 +238,6 @@ class TinyJit(Generic[P, R]):
         assert self.fxn is not None
         try:
             result = self._record(recorder, arguments, args, kwargs)
-            recorder.check_places()
             if not any(linear.src for linear, _ in recorder.linears):
                 raise JitError(
                     f"didn't JIT anything! {self.__name__} computed nothing; return tensors that depend on the "
