@@ -17,7 +17,7 @@ from tinygrad.helpers import disable_gc
 from tinygrad.live import is_stored, live_tensors, unsettled_tensors
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.origins import with_origins
-from tinygrad.realizing import belongs_to_caller
+from tinygrad.realizing import is_kept_by_replays
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -82,7 +82,7 @@ def warn_of_equal(targets: Sequence[Tensor]) -> None:
 def _add_gradient(tensor: Tensor, grad: Tensor) -> None:
     if tensor.grad is None:
         tensor.grad = grad
-    elif tensor.grad.uop.is_realized or belongs_to_caller(tensor.grad):
+    elif tensor.grad.uop.is_realized or is_kept_by_replays(tensor.grad):
         tensor.grad.assign(tensor.grad + grad)  # a replay finds the sum where the last one left it
     else:
         tensor.grad = tensor.grad + grad

@@ -144,14 +144,6 @@ def value_apart_from(tensor: Tensor) -> UOp | None:
     return None
 
 
-def parts_apart(tensor: Tensor, value: UOp) -> list[Tensor]:
-    """Return the live tensors of the family that are views of ``value``, but were computed by themselves."""
-    family = tensor._family
-    entries = [] if family is None else [a for a in family.apart if a.base() is value]
-    buffers = [buffer for a in entries if (buffer := a.storage()) is not None]
-    return [t for buffer in buffers for t in aliases_of(buffer)]
-
-
 def _shown_by(entry: Apart, stored: UOp) -> UOp:
     """Return the view of its value that an entry stands for."""
     for op, marg in entry.steps:

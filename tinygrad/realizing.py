@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.errors import error_text
-from tinygrad.families import has_relatives, parts_apart, relatives, value_apart_from, written_node
+from tinygrad.families import has_relatives, relatives, value_apart_from, written_node
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import disable_gc
 from tinygrad.interrupted import Progress, check_nothing_is_lost, is_anything_lost
@@ -245,10 +245,10 @@ def _recorder_method(name: str) -> Any:
     return getattr(capturing[-1], name, None) if capturing else None
 
 
-def belongs_to_caller(tensor: Tensor) -> bool:
-    """Return whether a tensor shows what the caller of a running capture has left pending."""
+def is_kept_by_replays(tensor: Tensor) -> bool:
+    """Return whether a capture is running in which a write to the tensor goes to storage that lasts between calls."""
     is_outside = _recorder_method("is_outside")
-    return is_outside is not None and is_outside(tensor)
+    return is_outside is not None and (is_stored(tensor.uop) or is_outside(tensor))
 
 
 def _of_the_function(tensors: list[Tensor]) -> list[Tensor]:
@@ -299,6 +299,7 @@ def _compute_outside(tensors: list[Tensor]) -> bool:
         for some in ([t for t in readers if recorder.is_outside(t)], tensors):
             pending = [t for t in some if t._is_pending()]
             if pending:
+                recorder.is_provisional |= not all(is_stored(t.uop) for t in pending)
                 with recorder.following() as becomes:
                     becomes |= compute(pending, update_stats=True)
     return True
@@ -309,8 +310,8 @@ def stored_for_capture(tensor: Tensor) -> None:
     """Give what a captured function is about to write to storage, if it belongs to the caller and has none.
 
     What is only written down for it would be part of every replay, and each would start from the same value: the write
-    has to go to memory that a replay finds as the last one left it. Where the function may have read its elements from
-    elsewhere, the next call captures again.
+    has to go to memory that a replay finds as the last one left it. What the function has read of it before was
+    elsewhere, so the next call captures again.
     """
     from tinygrad.engine.capturing import capturing
 
@@ -325,12 +326,9 @@ def stored_for_capture(tensor: Tensor) -> None:
     outside = [t for t in relatives(tensor, value) if is_outside(t)]
     if not outside:
         return
-    apart = parts_apart(tensor, value)
-    if apart:
-        capturing[-1].note_moved(apart)  # they come to show the whole again
+    capturing[-1].is_provisional = True
     if is_view_node(value):
-        capturing[-1].note_moved(outside)  # elements repeated, or padding: the write makes a copy
-        return
+        return  # elements repeated, or padding: the write makes a copy, which the next capture finds
     # The caller's pending writes may read the tensor: they come before those of the function.
     _compute_outside([*outside, *map(tensor._wrap_uop, capturing[-1].pending_writes)])
 

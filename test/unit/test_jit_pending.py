@@ -622,3 +622,42 @@ def test_a_state_is_captured_anew_once() -> None:
         step(stored())
         rate.assign(rate * 0.5)
     assert len(calls) == 3
+
+
+class Equal:
+    """Functions that compute an expression which the caller has left pending too: both are one node."""
+
+    def __init__(self) -> None:
+        self.w, self.state = stored(), stored()
+        self.state = self.w * 2
+
+    def adds_it_to_the_state(self, x: Tensor) -> Tensor:
+        self.state.assign(self.state + self.w * 2)
+        return x * 1
+
+    def returns_it(self, x: Tensor) -> Tensor:
+        result = self.w * 2
+        self.w.assign(self.w + x).realize()
+        return result
+
+    def accumulates_gradients(self, x: Tensor) -> Tensor:
+        (self.w * self.state.detach()).sum().backward()
+        self.w.square().sum().backward()
+        self.state.assign(self.state + self.w.grad)
+        return x * 1
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Equal) if not name.startswith("_")])
+def test_an_expression_that_the_caller_has_left_pending_too(name: str) -> None:
+    def program() -> list[object]:
+        p, seen = Equal(), []
+        step = TinyJit(getattr(p, name))
+        for i in range(6):
+            if name == "returns_it":
+                seen.append(p.w * 2)
+            seen.append(step(stored()))
+            if i == 3:
+                p.w.assign(p.w * 3).realize()
+        return [t.tolist() for t in (*seen, p.w, p.state)]
+
+    both(program)

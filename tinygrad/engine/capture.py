@@ -42,6 +42,9 @@ class Recorder:
         self.slices: dict[tuple[sint, sint, sint], None] = {}
         self._outside: dict[int, tuple[weakref.ref[Tensor], UOp]] = {}  # with the node that the caller has left there
         self.pending_writes: Sequence[UOp] = ()  # storage after writes that the caller has left pending
+        # Whether values of the caller got storage meanwhile: an equal expression of the function is the same node, and
+        # shows that storage too, so replays would not compute it.
+        self.is_provisional = False
         self.inlined: dict[int, tuple[weakref.ref[Tensor], UOp]] = {}  # tensors of the caller, as the graphs read them
         self._written: dict[UOp, None] = {}  # BUFFERs that the function has written to, in this order
 
@@ -70,11 +73,6 @@ class Recorder:
     def note_write(self, buffer: UOp) -> None:
         """Remember a BUFFER that the function writes to."""
         self._written[buffer] = None
-
-    def note_moved(self, tensors: Iterable[Tensor]) -> None:
-        """Remember tensors of the caller whose elements are about to be elsewhere; the function may have read them."""
-        for t in tensors:
-            self.inlined.setdefault(id(t), (weakref.ref(t), t.uop))
 
     @contextmanager
     def following(self) -> Iterator[Becomes]:

@@ -180,14 +180,14 @@ class TinyJit(Generic[P, R]):
 
         So the next capture finds it in memory, and is right whatever is written there later.
         """
-        if not captured.inlined:
+        if not captured.inlined and not captured.is_provisional:
             return True
         captured.settle(arguments.tensors, {})
         outdated = captured.outdated()
         pending = [t for t in outdated if t._is_pending()]
         if pending:
             Tensor.realize(*pending)
-        return not outdated
+        return not outdated and not captured.is_provisional
 
     def _entry(self, arguments: Arguments) -> _Entry:
         key: Any = arguments.key
@@ -248,7 +248,9 @@ class TinyJit(Generic[P, R]):
             for linear, var_vals in recorder.linears:
                 run_linear(linear, var_vals)
             raise
+        is_first = entry.captured is None
         entry.captured = self.captured = build_capture(recorder, arguments, result, self.prune, explicit)
+        entry.captured.is_provisional = is_first and recorder.is_provisional
         return result
 
     def _record(self, recorder: Recorder, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

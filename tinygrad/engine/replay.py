@@ -62,13 +62,14 @@ class CapturedJit:
         expected_names: Names of the inputs.
         expected_input_info: What they look like.
         var_vals: Values of Variables in the captured call.
+        is_provisional: The next call has to capture again.
         inlined: Tensors that the launches compute for themselves, each with the node that it showed then.
     """
 
     __slots__ = (
         "__weakref__", "_lock", "_random_states", "_repeat", "_repeat_tried", "_settling", "_steps", "_written",
-        "expected_input_info", "expected_names", "inlined", "inner", "input_vars", "linear", "results", "slices",
-        "slots", "structure", "var_vals",
+        "expected_input_info", "expected_names", "inlined", "inner", "input_vars", "is_provisional", "linear",
+        "results", "slices", "slots", "structure", "var_vals",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +80,7 @@ class CapturedJit:
         self.linear, self.slots, self.results, self.structure = linear, slots, results, structure
         self.expected_names, self.expected_input_info = names, infos
         self.var_vals, self.input_vars = var_vals, input_vars
+        self.is_provisional = False
         self.inner, self.slices, self.inlined = tuple(inner), tuple(slices), inlined
         self._steps: list[_Step] | None = None
         self._written: set[int] | None = None
