@@ -255,8 +255,11 @@ def _note_content(write: UOp, done: _Done) -> None:
     below = write.toposort(enter_calls=False).keys() - {storage}
     if storage in done.former:
         below |= done.former[storage].nodes - {storage}
-    if done.storages.isdisjoint(read) and any(map(_is_variable, below)):  # else it is an update, too
-        _note_lost(storage, below, below if _is_update(write) else ())
+    is_step = not done.storages.isdisjoint(read)  # it reads what was updated beside it, as a step does
+    if is_step:
+        below &= {u.without_after for u in done.written if u in _steps}
+    if any(map(_is_variable, below)):
+        _note_lost(storage, below, below if is_step or _is_update(write) else ())
 
 
 def _left_in(write: UOp, done: _Done) -> Traced | None:
@@ -388,12 +391,23 @@ def _bound_storage() -> None:
 
 
 @_one_at_a_time
-def note_step(write: UOp, gradient: UOp) -> None:
-    """Note the write of a parameter, if what it stores was computed from the gradient of the parameter."""
+def is_step(value: UOp, gradient: UOp) -> bool:
+    """Return whether what a parameter becomes was computed from the gradient of the parameter.
+
+    What else was computed from it, as all that reads a parameter which had a step, is none.
+    """
     bit = gradient.footprint_bit
-    above = write.toposort(lambda u: u is not gradient and bool(u.footprint & bit), enter_calls=False)
-    if any(gradient in u.src for u in above):
-        _steps.add(write)
+
+    def is_entered(u: UOp) -> bool:
+        return u is not gradient and bool(u.footprint & bit) and u not in _steps
+
+    return value is gradient or any(gradient in u.src for u in value.toposort(is_entered, enter_calls=False))
+
+
+@_one_at_a_time
+def note_step(write: UOp) -> None:
+    """Note the write of a parameter that is a step."""
+    _steps.add(write)
 
 
 @_one_at_a_time
@@ -412,6 +426,10 @@ def forget_readers(is_overwritten: Callable[[UOp], bool], is_pending: bool = Fal
     for known in () if is_pending else (_origins, _lost):
         for buffer in [b for b in list(known.keys()) if is_overwritten(b)]:
             known.pop(buffer)
+    for current, earlier in list(_lost.values()):
+        for u in [u for u in current if u.op is Ops.BUFFER and is_overwritten(u)]:
+            current.remove(u)  # what was lost read a state of it that no tensor shows any more
+            earlier.add(u)
 
 
 @_one_at_a_time

@@ -191,3 +191,69 @@ def test_a_state_that_a_jitted_step_updates() -> None:
         np.testing.assert_allclose(step(Tensor(x).realize()).numpy(), expected.numpy(), rtol=1e-4)
         held = after.detach()
         np.testing.assert_allclose(state.numpy(), held.numpy(), rtol=1e-4)
+
+
+def descend(a: Tensor, b: Tensor, read: Read) -> list[float]:
+    """Return the parameters after some steps that are written by hand, with reads between them."""
+    for i in range(5):
+        a.grad = b.grad = None
+        loss = (((Tensor([[1.0, 2.0 - i]]) @ a).tanh() @ b) ** 2).mean()
+        loss.backward()
+        read(i, loss, a, b)
+        for t in (a, b):
+            t.assign(t - 0.1 * t.grad)  # type: ignore[operator]
+        read(-i, loss, a, b)
+    return [*a.flatten().tolist(), *b.flatten().tolist()]
+
+
+READS: dict[str, Read] = {
+    "one gradient": lambda i, loss, a, b: a.grad.numpy(),
+    "a gradient, and a parameter": lambda i, loss, a, b: b.numpy() if i < 0 else b.grad.tolist(),
+    "a loss, and a parameter once": lambda i, loss, a, b: (loss.item(), b.numpy() if i == -1 else None),
+    "a gradient that is realized": lambda i, loss, a, b: (a.grad.realize(), b.realize() if i == 2 else None),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("stored", [True, False])
+def test_steps_by_hand_go_on_whatever_is_read_of_them(read: Read, stored: bool) -> None:
+    def parameters() -> list[Tensor]:
+        arrays = [np.array(v, np.float32) for v in ([[0.5, 0.2], [0.1, -0.3]], [[0.3], [0.4]])]
+        return [Tensor(v).realize() if stored else Tensor(v) for v in arrays]
+
+    expected = descend(*parameters(), lambda *_: None)
+    np.testing.assert_allclose(descend(*parameters(), read), expected, rtol=1e-5)
+
+
+def test_a_state_that_was_written_beside_the_step_of_what_it_reads_ends_gradients_with_a_warning() -> None:
+    w, h = Tensor([[0.5, 0.2], [0.1, -0.3]]).realize(), Tensor.zeros(1, 2).contiguous().realize()
+    for _ in range(2):
+        h.assign((h.detach() * 0.5 + Tensor([[1.0, 2.0]]) @ w).tanh())
+        w.grad = None
+        (h * h).sum().backward()
+        w.assign(w - 0.1 * w.grad)  # type: ignore[operator]
+    h.assign((h.detach() * 0.5 + Tensor([[1.0, 2.0]]) @ w).tanh())
+    loss = (h * h).sum()
+    loss.item()
+    with pytest.warns(RuntimeWarning, match="get no gradient through it"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("is_jitted", [True, False])
+@pytest.mark.parametrize("is_read", [True, False])
+def test_no_gradient_goes_through_the_step_of_another_parameter(stored: bool, is_jitted: bool, is_read: bool) -> None:
+    def step() -> Tensor:
+        a, c = Tensor([2.0]).clone() if stored else Tensor([2.0]), Tensor([3.0])
+        (a * a * c).sum().backward()
+        a.assign(a - 0.1 * a.grad)  # type: ignore[operator]
+        c.grad = None
+        loss = (a * c).sum()
+        if is_read and not is_jitted:
+            loss.item()
+        loss.backward()
+        assert c.grad is not None
+        return c.grad.realize()
+
+    run = TinyJit(step) if is_jitted else step
+    assert [round(run().item(), 5) for _ in range(3)] == [0.8] * 3
