@@ -58,9 +58,11 @@ class TinyJit(Generic[P, R]):
     among the arguments (inside of lists, tuples, dicts and dataclasses too) are inputs; they must look the same in
     every call. Python values among the arguments select the capture: another value is captured again. Tensors that the
     function reaches in other ways are used where they are, and each call writes to them what the function writes,
-    whether or not it returns something that depends on it. Of those that were not computed at the capture the replays
-    compute the expression; a call that finds such a tensor written to, or computed, captures the function again. A
-    returned tensor keeps its value when the function is called again.
+    whether or not it returns something that depends on it. A returned tensor keeps its value when the function is
+    called again.
+
+    Of a tensor that was not computed before the capture, replays compute the expression. Where the function writes to
+    it, call 3 captures again, with the tensor in memory; so does a later call that finds it written to, or computed.
 
     Args:
         fxn: Function, lambda or method (every object gets captures of its own). It returns None, a tensor, or lists,
