@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from tinygrad.families import has_relatives, relatives, value_apart_from, writte
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import disable_gc
 from tinygrad.interrupted import Progress, check_nothing_is_lost, is_anything_lost
-from tinygrad.live import buffer_under, is_stored, is_view_node, point, rebase, storage_under
+from tinygrad.live import buffer_under, is_stored, is_view_node, point, rebase, storage_under, unsettled_tensors
 from tinygrad.mixin.random_state import random_state
 from tinygrad.origins import has_origin, known_origins, remember_origins
 from tinygrad.pending import stale_readers
@@ -69,14 +70,21 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
             if not tensors:
                 return {}
         # A replay overwrites storage without telling anybody, so what a capture computes has no origin.
-        known = [(t, t.uop) for t in tensors if has_origin(t, is_read)] if not capturing else []
-        former = known_origins() if known else {}
+        known = [(weakref.ref(t), t.uop) for t in tensors if has_origin(t, is_read)] if not capturing else []
         becomes: Becomes | None = None
         form = eager.form_of(tensors[0].uop) if len(tensors) == 1 and not is_anything_lost() else None
         root = tensors[0].uop
+        is_write = form is None and any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors)
+        if is_write and not capturing:
+            # What reads storage is computed before that is overwritten, though nobody asked for it.
+            asked = {id(t) for t in tensors}
+            readers = [t for t in unsettled_tensors() if id(t) not in asked and has_origin(t, is_read=True)]
+            known += [(weakref.ref(t), t.uop) for t in readers]
+            del readers
+        former = known_origins() if known else {}
         if form is not None:
             becomes = _compute_one(tensors[0], form, update_stats)
-        elif not any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors):
+        elif not is_write:
             becomes = _compute(tensors, update_stats)[1]
         else:
             # Pending writes happen once, though several threads may ask for values behind them.
@@ -84,8 +92,9 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
                 pending = [t for t in tensors if t._is_pending()]
                 if pending:
                     becomes = _compute(pending, update_stats)[1]
-        if known:
-            remember_origins([(before, t.uop) for t, before in known], becomes or {}, former, is_read)
+        computed = [(before, t.uop) for ref, before in known if (t := ref()) is not None and t.uop is not before]
+        if computed:
+            remember_origins(computed, becomes or {}, former, is_read)
     return {root: tensors[0].uop} if becomes is None else becomes
 
 

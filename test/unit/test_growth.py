@@ -227,6 +227,6 @@ def test_memory_does_not_grow_with_the_steps(program: Callable[[], Callable[[], 
     for _ in range(steps - steps // 5):
         step()
     after = held()
-    assert after[0] - before[0] < 4 << 20
+    assert after[0] - before[0] < 8 << 20  # less than a KiB a step; the allocator of Python keeps some MiB or not
     assert after[1] - before[1] < 100
     assert after[2] - before[2] < 20

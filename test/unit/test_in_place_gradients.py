@@ -257,3 +257,21 @@ def test_no_gradient_goes_through_the_step_of_another_parameter(stored: bool, is
 
     run = TinyJit(step) if is_jitted else step
     assert [round(run().item(), 5) for _ in range(3)] == [0.8] * 3
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_what_was_computed_only_because_its_data_is_overwritten(size: int, is_exact: bool) -> None:
+    w, data = Tensor([3.0] * size).realize(), Tensor([2.0] * size).realize()
+    z = data * w if is_exact else data
+    if is_exact:
+        z.numpy()  # whose graph is known from now on
+    product = z * w
+    z -= 1.0
+    z.numpy()
+    loss = product.sum()
+    if is_exact:
+        assert loss.gradient(w)[0].tolist() == [2.0 * 2.0 * 3.0] * size
+        return
+    with pytest.warns(RuntimeWarning, match="get no gradient through it"):
+        loss.gradient(w)
