@@ -17,7 +17,7 @@ from tinygrad.helpers import disable_gc
 from tinygrad.live import is_stored, live_tensors, unsettled_tensors
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.origins import with_origins
-from tinygrad.realizing import is_kept_by_replays
+from tinygrad.realizing import compute_for_capture, is_kept_by_replays
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -39,6 +39,7 @@ def fill_gradients(root: Tensor, gradient: Tensor | None) -> None:
     differentiated, *nodes = nodes_to_differentiate(root, *floats)
     reached = _undetached(differentiated)
     wanted = [(t, node) for t, node in zip(floats, nodes, strict=True) if node in reached]
+    compute_for_capture([t.grad for t, _ in wanted if t.grad is not None])
     found = compute_gradient(differentiated, root_grad, dict.fromkeys(node for _, node in wanted))
     for t, node in wanted:
         grad = found[node] if node in found else node.const_like(0)
