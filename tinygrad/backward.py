@@ -71,7 +71,7 @@ def warn_of_equal(targets: Sequence[Tensor]) -> None:
         i = computed.get(other.uop, j)
         target = targets[i]
         is_same = other is target or (other._family is not None and other._family is target._family)
-        is_meant = any(getattr(t, "_is_replaced", False) for t in (other, target))
+        is_meant = other._is_replaced or target._is_replaced
         if not is_same and not is_meant:
             others = f"targets {i} and {j}" if j < len(targets) else f"target {i} and another tensor"
             fault = f"{others} are equal expressions, which are one: the gradient is that of both"

@@ -54,9 +54,9 @@ _apply_map_to_tensors = apply_map_to_tensors
 class _Attributes:
     """Gives instances a ``__dict__`` for attributes that users set, weak references, and a family (see ``live``)."""
 
-    __slots__ = "__dict__", "__weakref__", "_family", "_is_replaced"
+    __slots__ = "__dict__", "__weakref__", "_family"
     _family: Family | None
-    _is_replaced: bool  # missing unless the tensor was made to show what another one shows
+    _is_replaced = False  # whether it was made to show what another tensor shows
 
 
 class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
