@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import DTypeError, error_text
+from tinygrad.gradient_marks import mark_gradient
 from tinygrad.helpers import disable_gc
 from tinygrad.live import is_stored, live_tensors, unsettled_tensors
 from tinygrad.mixin.gradient import compute_gradient, root_gradient
 from tinygrad.origins import with_origins
 from tinygrad.realizing import compute_for_capture, is_kept_by_replays
-from tinygrad.uop import Ops
+from tinygrad.retracing import undetached
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
@@ -37,12 +38,13 @@ def fill_gradients(root: Tensor, gradient: Tensor | None) -> None:
     root_grad = root_gradient(root, gradient)
     floats = [t for t in live_tensors() if dtypes.is_float(t.dtype) and not t.uop.is_virtual and t._wants_grad]
     differentiated, *nodes = nodes_to_differentiate(root, *floats)
-    reached = _undetached(differentiated)
+    reached = undetached(differentiated)
     wanted = [(t, node) for t, node in zip(floats, nodes, strict=True) if node in reached]
     compute_for_capture([t.grad for t, _ in wanted if t.grad is not None])
     found = compute_gradient(differentiated, root_grad, dict.fromkeys(node for _, node in wanted))
     for t, node in wanted:
         grad = found[node] if node in found else node.const_like(0)
+        mark_gradient(grad, t)
         _add_gradient(t, t._wrap_uop(grad))
 
 
@@ -87,16 +89,3 @@ def _add_gradient(tensor: Tensor, grad: Tensor) -> None:
         tensor.grad.assign(tensor.grad + grad)  # a replay finds the sum where the last one left it
     else:
         tensor.grad = tensor.grad + grad
-
-
-def _undetached(root: UOp) -> set[UOp]:
-    """Return the nodes of the graph, not looking below DETACH (except where it states a gradient)."""
-    seen = {root}
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        for source in node.src[1::2] if node.op is Ops.DETACH else node.src:
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
-    return seen

@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 from tinygrad.dtype import dtypes
 from tinygrad.errors import error_text, shown
 from tinygrad.forking import renew_in_child
+from tinygrad.gradient_marks import gradients_in, is_marked, mark_storage
 from tinygrad.live import aliases_of, buffer_under, rebase, storage_under, unsettled_tensors
 from tinygrad.mixin.written_views import view_chain, without_chain
-from tinygrad.retracing import Retraced, Traced, contents_after, data_under, fills, is_linear
+from tinygrad.retracing import Retraced, Traced, contents_after, data_under, fills, is_linear, undetached
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.views import is_own_constant, own_constant
@@ -164,7 +165,7 @@ def _remember(before: UOp, now: UOp, becomes: Mapping[UOp, UOp], done: _Done) ->
         before, part = found
     value, reads = done.said(before)
     if value is None:
-        _note_lost(buffer, before.toposort(enter_calls=False).keys(), reads & done.storages)
+        _note_lost(buffer, undetached(before), reads & done.storages)
         return
     if done.last:
         nodes = before.toposort(enter_calls=False)  # the kernels of a FUNCTION write storage of their own
@@ -252,14 +253,14 @@ def _note_content(write: UOp, done: _Done) -> None:
         return
     nodes = write.toposort(lambda u: u not in done.last or u is write, enter_calls=False)
     read = {u for u in nodes if u.op is Ops.BUFFER and u is not storage}
-    below = write.toposort(enter_calls=False).keys() - {storage}
+    below = undetached(write) - {storage}
     if storage in done.former:
         below |= done.former[storage].nodes - {storage}
     is_step = not done.storages.isdisjoint(read)  # it reads what was updated beside it, as a step does
     if is_step:
         below &= {u.without_after for u in done.written if u in _steps}
     if any(map(_is_variable, below)):
-        _note_lost(storage, below, below if is_step or _is_update(write) else ())
+        _note_lost(storage, below, below if is_step else ())
 
 
 def _left_in(write: UOp, done: _Done) -> Traced | None:
@@ -371,7 +372,7 @@ def _note_lost(buffer: UOp, nodes: Collection[UOp], overwritten: Container[UOp])
         below |= more
         stack.extend(u for u in more if u in _origins)
     shown = {u for t in unsettled_tensors() for u in (t.uop, storage_under(t.uop)) if u in below}
-    asked = shown | {u for u in below if _is_variable(u)}
+    asked = {u for u in shown.union(filter(_is_variable, below)) if not is_marked(u)}
     gone = {u for u in asked if u in overwritten}
     _lost[buffer] = weakref.WeakSet(asked - gone), weakref.WeakSet(gone)
     while len(_lost) > _MOST_LOST:
@@ -391,11 +392,21 @@ def _bound_storage() -> None:
 
 
 @_one_at_a_time
-def is_step(value: UOp, gradient: UOp) -> bool:
+def is_step(tensor: Tensor, value: UOp) -> bool:
     """Return whether what a parameter becomes was computed from the gradient of the parameter.
 
-    What else was computed from it, as all that reads a parameter which had a step, is none.
+    What else was computed from it, as all that reads a parameter which had a step, is none. A tensor that is the result
+    of others is no parameter, unless the gradient is its ``grad``.
     """
+    if tensor.grad is not None and _reads(value, tensor.grad.uop):
+        return True
+    buffer = buffer_under(tensor.uop)
+    targets = [t for ref in gradients_in(value, _steps) if (t := ref()) is not None]
+    is_own = any(t is tensor or (buffer is not None and buffer_under(t.uop) is buffer) for t in targets)
+    return is_own and _is_parameter(tensor.uop)
+
+
+def _reads(value: UOp, gradient: UOp) -> bool:
     bit = gradient.footprint_bit
 
     def is_entered(u: UOp) -> bool:
@@ -404,10 +415,22 @@ def is_step(value: UOp, gradient: UOp) -> bool:
     return value is gradient or any(gradient in u.src for u in value.toposort(is_entered, enter_calls=False))
 
 
+def _is_parameter(u: UOp) -> bool:
+    """Return whether a node shows data, also after steps, and is no result of others."""
+    base = storage_under(u)
+    if base in _steps:
+        return True
+    own = {base, base.without_after}
+    others = base.toposort(enter_calls=False).keys() - own
+    return own.isdisjoint(_origins) and not any(map(_is_variable, others))
+
+
 @_one_at_a_time
-def note_step(write: UOp) -> None:
-    """Note the write of a parameter that is a step."""
-    _steps.add(write)
+def note_written(write: UOp, value: UOp, is_step: bool) -> None:
+    """Note that storage was written with a value, and whether that was the step of a parameter."""
+    if is_step:
+        _steps.add(write)
+    mark_storage(write.without_after, () if is_step else gradients_in(value, _steps))
 
 
 @_one_at_a_time
@@ -482,7 +505,9 @@ def with_origins(root: Tensor, *others: Tensor) -> list[UOp]:
 
 
 def _warn_of_lost(nodes: Sequence[UOp], others: Sequence[Tensor]) -> None:
-    graph = nodes[0].toposort()
+    graph = undetached(nodes[0])
+    # What is read from storage, while gradients go through the expression that is known of it, is of the graph, too.
+    graph |= {u.src[0].without_after for u in graph if u.op is Ops.DETACH and len(u.src) > 1}
     for buffer in [b for b in list(_lost.keys()) if b in graph]:
         current, gone = _lost.pop(buffer)  # one warning is enough
         starved = [

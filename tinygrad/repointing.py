@@ -23,6 +23,7 @@ from tinygrad.families import (
     value_apart_from,
     written_node,
 )
+from tinygrad.gradient_marks import follow as follow_marks
 from tinygrad.live import (
     aliases_of,
     is_stored,
@@ -169,6 +170,7 @@ def apply_map_to_tensors(
     """
     if becomes:
         follow_origins(becomes)
+        follow_marks(becomes)
         _Change(becomes).apply(asked, stays)
 
 
@@ -185,6 +187,7 @@ def show_computed(tensor: Tensor, shown: UOp) -> None:
         bit = root.footprint_bit
         if not any(other.uop.footprint & bit for other in unsettled_tensors() if other is not tensor):
             follow_origins({root: shown})
+            follow_marks({root: shown})
             point(tensor, shown)
             return
     apply_map_to_tensors({root: shown}, "realize", [tensor])
@@ -230,6 +233,7 @@ class _Change:
     def _substitute_all(self, tensors: Sequence[Tensor]) -> None:
         before = [tensor.uop for tensor in tensors]
         after = UOp.sink(*before).substitute(self.becomes, walk=True).src
+        follow_marks(dict(zip(before, after, strict=True)))
         for tensor, old, new in zip(tensors, before, after, strict=True):
             if new is not old and tensor.uop is old:
                 self._point(tensor, new)

@@ -223,3 +223,17 @@ def data_under(u: UOp) -> list[UOp] | None:
         u = u.src[0]
         chain.append(u)
     return chain if u.op in {Ops.BUFFER, Ops.CONST} or is_own_constant(u) else None
+
+
+def undetached(root: UOp) -> set[UOp]:
+    """Return the nodes of a graph, but for bodies of calls and what is only below a DETACH that states no gradient."""
+    seen = {root}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        stated = node.src[1::2] if node.op is Ops.DETACH else node.src
+        for source in stated[1:] if node.op in {Ops.CALL, Ops.FUNCTION} else stated:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return seen

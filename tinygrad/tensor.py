@@ -27,6 +27,7 @@ from tinygrad.dtype import (
 )
 from tinygrad.errors import ArgumentError, error_text, shown
 from tinygrad.families import Family
+from tinygrad.gradient_marks import mark_gradient
 from tinygrad.in_place import add_in_place_forms
 from tinygrad.live import all_tensors, noticed, register, storage_under
 from tinygrad.mixin.hooks import same_shape
@@ -459,6 +460,10 @@ class Tensor(PlacementMethods, _Attributes, metaclass=TensorType):
     def _differentiated(self, *targets: Tensor) -> list[UOp]:
         warn_of_equal(targets)
         return nodes_to_differentiate(self, *targets)
+
+    def _gradient_of(self, target: Tensor, node: UOp) -> Tensor:
+        mark_gradient(node, target)
+        return self._wrap_uop(node)
 
     # ---- memory from outside ---------------------------------------------------------------------------------------
 

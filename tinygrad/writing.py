@@ -15,7 +15,7 @@ from tinygrad.dtype import dtypes, least_upper_dtype, strong_dtype
 from tinygrad.errors import ArgumentError, DeviceError, DTypeError, error_text
 from tinygrad.families import shares_elements
 from tinygrad.live import buffer_under, is_view_node, storage_under, writes_through
-from tinygrad.origins import is_step, note_step
+from tinygrad.origins import is_step, note_written
 from tinygrad.repointing import new_storage, prepare_write, write_view
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.views import own_value
@@ -35,7 +35,7 @@ def assign(tensor: Tensor, x: Any) -> None:
         return
     prepare_write(tensor)
     view, node = tensor.uop, value.uop
-    is_stepped = tensor.grad is not None and is_step(node, tensor.grad.uop)
+    is_stepped = is_step(tensor, node)
     if is_stepped:
         node = node.detach()  # a parameter stays one: no gradient goes through what updated it
     is_stored = writes_through(view) and buffer_under(view) is not None
@@ -46,8 +46,7 @@ def assign(tensor: Tensor, x: Any) -> None:
     else:
         # No storage yet, and nobody else shows its elements: it is simply another value from now on.
         tensor.uop = own_value(node) if is_view_node(node) else node
-    if is_stepped:
-        note_step(storage_under(tensor.uop))
+    note_written(storage_under(tensor.uop), node, is_stepped)
 
 
 def written_value(tensor: Tensor, x: Any, op: str) -> Tensor:

@@ -21,7 +21,7 @@ ORDER = [
     ("op names", "uop"),
     ("mixin", "mixin.*"),
     ("uop", "uop.*"),
-    ("frontend storage", "construct live retracing origins families repointing pending copying"),
+    ("frontend storage", "construct live retracing gradient_marks origins families repointing pending copying"),
     ("middleware", "middleware"),
     ("schedule", "schedule.*"),
     ("codegen", "codegen.*"),

@@ -75,11 +75,18 @@ class GradientMixin(Hooks):
                                             {name: tensor}, hint=hint))  # fmt: skip
         root, *nodes = self._differentiated(*targets)
         found = compute_gradient(root, root_gradient(self, gradient), nodes)
-        return [self._wrap_uop(found[node] if node in found else node.const_like(0)) for node in nodes]
+        return [
+            self._gradient_of(target, found[node] if node in found else node.const_like(0))
+            for target, node in zip(targets, nodes, strict=True)
+        ]
 
     def _differentiated(self, *targets: Self) -> list[UOp]:
         """Return the nodes to differentiate for self and the targets: their own."""
         return [t._uop for t in (self, *targets)]
+
+    def _gradient_of(self, target: Self, node: UOp) -> Self:
+        """Return the gradient of a target around its node."""
+        return self._wrap_uop(node)
 
 
 def root_gradient(root: Any, gradient: Any | None) -> UOp:
