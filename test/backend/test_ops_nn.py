@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from tinygrad import GlobalCounters, Tensor, dtypes
+from tinygrad.helpers import prod
+from tinygrad.uop import Ops
 
 F = torch.nn.functional
 RNG = np.random.default_rng(11)
@@ -426,6 +428,33 @@ def test_topk() -> None:
         x.topk(6)
     with pytest.raises(NotImplementedError, match="sorted"):
         x.topk(2, sorted_=False)
+
+
+# Sizes on either side of those that are cut into blocks, once and twice; the last block is not full.
+@pytest.mark.parametrize(("n", "k"), [(31, 2), (32, 2), (33, 2), (65, 1), (129, 8), (700, 6), (701, 80)])
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_is_the_beginning_of_a_sort(n: int, k: int, largest: bool) -> None:
+    places = np.arange(2 * n).reshape(2, n)
+    few = (places * 37 % 101 % 5).astype(np.float32)
+    for values in (
+        (places * 7919 % 10007).astype(np.float32),
+        few,
+        np.where(few == 0, np.nan, np.where(few == 1, np.inf, -few)),
+        (few % 2 * 255).astype(np.uint8),  # the largest key is that of the padding
+        few > 2,
+    ):
+        x = Tensor(values)
+        found, index = x.topk(k, 1, largest)
+        ordered, order = x.sort(1, descending=largest)
+        np.testing.assert_array_equal(index.numpy(), order.numpy()[:, :k])
+        np.testing.assert_array_equal(found.numpy(), ordered.numpy()[:, :k])
+
+
+def test_topk_does_not_sort_what_it_leaves() -> None:
+    # A sort of this axis compares all pairs; a pair of blocks of 16 * 64 keys stays far below.
+    x = Tensor.empty(2048)
+    reduces = [u for u in x.topk(4)[1]._uop.toposort() if u.op is Ops.REDUCE]
+    assert max(prod(u.src[0].max_shape) for u in reduces) < 1 << 18
 
 
 def test_scan_dtypes_and_errors() -> None:

@@ -9,10 +9,11 @@ Why:  an algorithm that goes through its data block by block (attention, a scan)
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import AddrSpace, DType
-from tinygrad.helpers import ceildiv
+from tinygrad.helpers import ceildiv, prod
 from tinygrad.uop import AxisType, Ops
 
 if TYPE_CHECKING:
@@ -71,6 +72,17 @@ class Nests:
 
         info = KernelInfo(name="_".join(map(str, (name, *sizes))))
         return self._after[0].end(self.group).sink(arg=info)
+
+
+def kernel_result(x: UOp, dtype: DType, kernel: Callable[..., UOp]) -> UOp:
+    """Return what a kernel writes: the shape of x."""
+    from tinygrad.device import canonicalize_device
+    from tinygrad.uop.ops import UOp
+
+    device = canonicalize_device(x.device)
+    assert isinstance(device, str)
+    out = UOp.new_buffer(device, prod(x.max_shape), dtype).reshape(x.shape)
+    return UOp.custom_kernel(out, x.contiguous(), fxn=kernel)[0]
 
 
 def has_fast_scratch(device: Any) -> bool:

@@ -1,15 +1,13 @@
 """Scans and sorting: cumulative operations, sort, topk.
 
 In:   a tensor and an axis.
-Out:  scans in one pass over rows by a kernel of their own, else in blocks that compare positions, on log(n) levels; the
-      sorts compare all pairs of short axes, and merge runs in O(n * (RUN + log(n)**2)) on long ones. Sorts are stable
-      and keep every NaN (NaN is the largest value).
+Out:  scans in one pass over rows by a kernel of their own, else in blocks that compare positions, on log(n) levels;
+      values in order, whose indices ``sorting`` finds.
 Why:  values are read back through the indices that were found, so their gradients are those of an indexed load.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,24 +15,19 @@ from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, strong_dtype, s
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.mixin.composite import composite, materialized
-from tinygrad.mixin.gather import gather_along, positions_along, store_at, zeros
-from tinygrad.mixin.hooks import exceeds
+from tinygrad.mixin.hooks import exceeds, same_size
 from tinygrad.mixin.index import IndexMixin
-from tinygrad.mixin.nests import has_fast_scratch
+from tinygrad.mixin.nests import has_fast_scratch, kernel_result
 from tinygrad.mixin.scan_kernel import JOIN, LargestKernel, ScanKernel, neutral
+from tinygrad.mixin.sorting import first_indices, sorting_indices
 from tinygrad.record import record
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
-    from tinygrad.dtype import DType
     from tinygrad.uop.ops import UOp
 
 # Elements that a scan combines by comparing positions; longer axes are cut into blocks of it.
 BLOCK = 32
-# A longer axis is cut into runs, which are merged, instead of comparing all pairs.
-RANK_LIMIT = 2048
-RUN = 512
-
 # Where a kernel of its own scans rows: the fewest rows that fill vectors and threads, the longest row that is not cut,
 # and the fewest elements that are worth it.
 MIN_ROWS, LONGEST_ROW, MIN_ELEMENTS = 256, 8192, 1 << 12
@@ -78,31 +71,20 @@ def _scanned(x: UOp, op: str, axis: int = -1) -> UOp:
     if axis not in (-1, x.ndim - 1):
         n, beside = x.shape[axis], prod(x.max_shape[axis:][1:])
         if _has_kernel(x) and n <= LONGEST_ROW and beside >= MIN_BESIDE:
-            return _kernel_result(x.reshape((-1, n, beside)), x.dtype, ScanKernel(op)).reshape(x.shape)
+            return kernel_result(x.reshape((-1, n, beside)), x.dtype, ScanKernel(op)).reshape(x.shape)
         return _with_axis_last(x, axis, lambda a: _scanned(a, op))
     if not _has_kernel(x):
         return _scanned_by_comparing(x, op)
     *batch, n = x.max_shape
     rows = prod(batch)
     if n <= LONGEST_ROW and (rows >= MIN_ROWS or n <= 4 * BLOCK):
-        return _kernel_result(x.reshape((rows, n)), x.dtype, ScanKernel(op)).reshape(x.shape)
+        return kernel_result(x.reshape((rows, n)), x.dtype, ScanKernel(op)).reshape(x.shape)
     block = 1 << max(2 * BLOCK, min(LONGEST_ROW // 2, rows * n // (2 * MIN_ROWS))).bit_length() - 1
 
     def again(part: UOp) -> UOp:
         return _scanned(part, op)
 
     return _scan_blocks(x, block, again, again, op)
-
-
-def _kernel_result(x: UOp, dtype: DType, kernel: Callable[..., UOp]) -> UOp:
-    """Return what a kernel writes: the shape of x."""
-    from tinygrad.device import canonicalize_device
-    from tinygrad.uop.ops import UOp
-
-    device = canonicalize_device(x.device)
-    assert isinstance(device, str)
-    out = UOp.new_buffer(device, prod(x.max_shape), dtype).reshape(x.shape)
-    return UOp.custom_kernel(out, x.contiguous(), fxn=kernel)[0]
 
 
 def _scan_blocks(x: UOp, block: int, within: Callable[[UOp], UOp], between: Callable[[UOp], UOp], op: str) -> UOp:
@@ -189,12 +171,12 @@ def _largest_so_far(x: UOp, axis: int = -1) -> UOp:
     if axis not in (-1, x.ndim - 1):
         beside = prod(x.max_shape[axis:][1:])
         if _has_kernel(x) and n <= LONGEST_ROW and beside >= MIN_BESIDE:
-            return _kernel_result(x.reshape((-1, n, beside)), dtypes.int32, LargestKernel()).reshape(x.shape)
+            return kernel_result(x.reshape((-1, n, beside)), dtypes.int32, LargestKernel()).reshape(x.shape)
         return _with_axis_last(x, axis, _largest_so_far)
     if not isinstance(n, int):
         return _largest_so_far(_filled_up(x, "max")).shrink_to(x.shape)
     if _has_kernel(x) and prod(x.max_shape[:-1]) >= MIN_ROWS:
-        return _kernel_result(x.reshape((-1, n)), dtypes.int32, LargestKernel()).reshape(x.shape)
+        return kernel_result(x.reshape((-1, n)), dtypes.int32, LargestKernel()).reshape(x.shape)
     best = _scan(x, "max")
     keep = [None] * (x.ndim - 1)
     before = best.shrink([*keep, (0, n - 1)]).pad([*keep, (1, 0)], value=x.dtype.min)
@@ -369,10 +351,7 @@ class ScanMixin(IndexMixin):
         if self._is_trivial_scan() or x.shape[-1] == 1:
             return self, self.const_like(0, dtypes.int32)
         x = x.cast(strong_dtype(self.dtype)).detach()
-        key = materialized(_sort_keys(x, descending))
-        short = key.shape[-1] <= RANK_LIMIT or isinstance(key.device, tuple)
-        order = _sort_by_rank(key) if short else _sort_by_merging(key)
-        index = self._wrap_uop(order.permute(back))
+        index = self._wrap_uop(sorting_indices(x, descending).permute(back))
         return self.gather(dim, index), index
 
     def topk(self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True) -> tuple[Self, Self]:
@@ -400,70 +379,9 @@ class ScanMixin(IndexMixin):
             )
         if self.ndim == 0:
             return self, self.const_like(0, dtypes.int32)
-        index = self.sort(axis, descending=largest)[1]._slice_dim(axis, 0, k)
+        if self._is_trivial_scan() or k == 0 or same_size(self.shape[axis], 1):
+            index = self.const_like(0, dtypes.int32)._slice_dim(axis, 0, k)
+            return self._slice_dim(axis, 0, k), index
+        x, back = self._along_last(axis, "topk")
+        index = self._wrap_uop(first_indices(x.cast(strong_dtype(self.dtype)).detach(), k, largest).permute(back))
         return self.gather(axis, index), index
-
-
-def _sort_keys(x: UOp, descending: bool) -> UOp:
-    """Return unsigned integers in the order in which the values are sorted; equal values have equal keys."""
-    if dtypes.is_float(x.dtype):
-        wide = x.cast(least_upper_dtype(x.dtype, dtypes.float32))
-        plain = wide.isnan().where(math.nan, wide + 0.0)  # one NaN, one zero
-        kind = dtypes.uint64 if wide.dtype == dtypes.float64 else dtypes.uint32
-        bits = plain.bitcast(kind)
-        top = 1 << (kind.bitsize - 1)
-        # Negative numbers grow downwards as integers, and come before the positive ones.
-        key = (bits & top).ne(0).where(bits.bitwise_not(), bits | top)
-    elif dtypes.is_unsigned(x.dtype) or x.dtype == dtypes.bool:
-        key = x.cast(dtypes.uint8) if x.dtype == dtypes.bool else x
-    else:
-        kind = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[x.dtype.itemsize]
-        key = x.bitcast(kind) ^ (1 << (kind.bitsize - 1))
-    return key.bitwise_not() if descending else key
-
-
-def _sort_by_rank(key: UOp) -> UOp:
-    """Return the sorting indices of the last axis: count for each element those that go before it, then invert."""
-    n, axis = key.shape[-1], key.ndim
-    mine, other = key.unsqueeze(-1), key.unsqueeze(-2)
-    at = type(key).arange(n, dtype=dtypes.int32)
-    before = (other < mine) | (other.eq(mine) & (at < at.reshape(n, 1)))
-    rank = materialized(before.cast(dtypes.int32)._rop(Ops.ADD, (axis,)).reshape(key.shape))
-    hit = rank.unsqueeze(-2).eq(at.reshape(n, 1))  # [place, element]
-    return hit.where(at, 0).cast(dtypes.int32)._rop(Ops.ADD, (axis,)).reshape(key.shape)
-
-
-def _sort_by_merging(key: UOp) -> UOp:
-    """Return the sorting indices of the last axis: sort runs by rank, then merge them pairwise."""
-    n, batch = key.shape[-1], key.shape[:-1]
-    run = RUN
-    size = run << max(ceildiv(n, run) - 1, 0).bit_length()
-    # Padding has the largest key and the highest positions, so it stays behind everything.
-    padded = materialized(key.pad((*((0, 0),) * len(batch), (0, size - n)), value=key.dtype.max))
-    within = _sort_by_rank(padded.reshape((*batch, size // run, run)))
-    start = type(key).arange(size // run, dtype=dtypes.int32).reshape(size // run, 1) * run
-    order = materialized((within + start).reshape((*batch, size)))
-    while run < size:
-        place = _merged_places(materialized(gather_along(padded, order)), run)
-        flat = positions_along(place, size).flatten()
-        order = store_at(zeros(prod(order.shape), order.dtype), flat, order.flatten()).reshape(order.shape)
-        run *= 2
-    return order.shrink_to((*batch, n))
-
-
-def _merged_places(key: UOp, run: int) -> UOp:
-    """Return where each element goes when neighbouring runs are merged: a binary search in the other run."""
-    size = key.shape[-1]
-    at = type(key).arange(size, dtype=dtypes.int32)
-    number, own = at // run, at % run
-    first = (number % 2).eq(0)
-    other = (number + first.where(1, -1).cast(dtypes.int32)) * run
-    count = at * 0
-    step = run // 2
-    probes = [1 << i for i in range(step.bit_length() - 1, -1, -1)] + [1]
-    for width in probes:
-        probe = gather_along(key, (other + count + (width - 1))._broadcast_to(key.shape))
-        # Equal elements of the first run go first.
-        goes_before = (probe < key) | (probe.eq(key) & first.logical_not())
-        count = count + goes_before.where(width, 0).cast(dtypes.int32)
-    return count + own + (number // 2) * (2 * run)

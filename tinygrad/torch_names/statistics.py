@@ -107,13 +107,13 @@ class StatisticsNames(NumberNames):
         return self.sort(0)[0]
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
-        """``(values, indices)`` of the k-th smallest along ``dim``, from ``t.sort(dim)``; k counts from 1."""
+        """``(values, indices)`` of the k-th smallest along ``dim``, as of ``t.sort(dim)``; k counts from 1."""
         axis = self._resolve_dim(dim, op="kthvalue")
         require_int("kthvalue", "k", k, 1)
         size = self.shape[axis] if self.ndim else 1
         require_shape(k <= size, "kthvalue", f"k={k} for dim {axis} of size {size}", {"tensor": self},
                       "1 <= k <= size")  # fmt: skip
-        values, indices = (x._slice_dim(axis, k - 1, k) for x in self.sort(axis))
+        values, indices = (x._slice_dim(axis, k - 1, k) for x in self.topk(k, axis, largest=False))
         return (values, indices) if keepdim else (values.squeeze(axis), indices.squeeze(axis))
 
     def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
