@@ -44,12 +44,19 @@ _NAMES: dict[str, Any] = {"Any": Any, "Callable": Callable, "Iterable": Iterable
                           "Sequence": Sequence, "Literal": Literal}  # fmt: skip
 
 
+# Arguments of these types are passed on as they are, without a further look; classes in ``describe_types`` join them.
+_ORDINARY: set[type] = {int, bool, float, str, types.NoneType}
+
+
 def describe_types(**names: Any) -> None:
     """Say what names in annotations stand for, such as ``Self``."""
     _NAMES.update(names)
+    for kind in names.values():
+        if isinstance(kind, type):
+            _ORDINARY.update((kind, type(kind)))
 
 
-def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
+def explained(function: _F, name: str | None = None, labels: bool = True, counts: bool = True) -> _F:
     """Return the function; errors that its call raises name it, its arguments and the user's line, new nodes its name.
 
     Args:
@@ -57,25 +64,27 @@ def explained(function: _F, name: str | None = None, labels: bool = True) -> _F:
         name: What users call it; its own name if None.
         labels: False for calls that run code of the user, whose own calls give the labels, and for what every call
             goes through.
+        counts: Whether integers of numpy among the arguments are sizes, dims or numbers, so that the function gets
+            Python's in their place; False where their dtype matters.
     """
     called = (name or function.__name__).strip("_")
     _called.add(called)
     label, traced = Metadata(called) if labels else None, TRACEMETA.get
     current, enter, leave = _METADATA.get, _METADATA.set, _METADATA.reset
-    spellings = _second_spellings(function)
+    spellings, is_ordinary = _second_spellings(function), _ORDINARY.issuperset
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         token = enter(label) if label is not None and current() is None and traced() else None
         try:
+            if counts and (kwargs or not is_ordinary(map(type, args))):
+                args, kwargs = _plain_numbers(args, kwargs)
             if kwargs and spellings:
                 _check_said_once(called, spellings, args, kwargs)
             return function(*args, **kwargs)
         except Exception as error:  # whatever went wrong, it goes on from here
             if kwargs and isinstance(error, TypeError) and (renamed := _own_names(function, kwargs)) is not None:
                 return call(*args, **renamed)
-            if isinstance(error, (TypeError, AttributeError)) and (plain := _plain_numbers(args, kwargs)) is not None:
-                return call(*plain[0], **plain[1])
             better: Any = _at_the_border(error, function, called, args, kwargs)
             if better is error:
                 raise
@@ -110,15 +119,15 @@ def unbound(cls: type, name: str) -> Any:
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
-def explain_methods(cls: type, names: Iterable[str], labels: bool = True) -> None:
+def explain_methods(cls: type, names: Iterable[str], labels: bool = True, counts: bool = True) -> None:
     """Make methods of a class, inherited ones too, ``explained``. Names of other things are passed over."""
     for name in names:
         raw = unbound(cls, name)
         called = cls.__name__ if name in {"__init__", "__call__"} else name
         if isinstance(raw, types.FunctionType):
-            setattr(cls, name, explained(raw, called, labels))
+            setattr(cls, name, explained(raw, called, labels, counts))
         elif isinstance(raw, (classmethod, staticmethod)):
-            setattr(cls, name, type(raw)(explained(raw.__func__, called, labels)))
+            setattr(cls, name, type(raw)(explained(raw.__func__, called, labels, counts)))
 
 
 class _Spelling(NamedTuple):
@@ -190,23 +199,26 @@ def _own_names(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[
     return own if own.keys() != kwargs.keys() else None  # with other names, or with fewer
 
 
-def _plain_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
-    """Return arguments with integers of Python in place of numpy's; None if there are none.
-
-    Sizes and dims are computed by numpy too. What calls do with them needs Python's, and fails while it looks at its
-    arguments; looking at all of them first would cost every call some of its time.
-    """
-    plain = [_plain_number(x) for x in args], {name: _plain_number(x) for name, x in kwargs.items()}
-    is_same = all(a is b for a, b in zip((*plain[0], *plain[1].values()), (*args, *kwargs.values()), strict=True))
-    return None if is_same else plain
+def _plain_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with integers of Python in place of numpy's."""
+    if not _ORDINARY.issuperset(map(type, args)):
+        args = tuple([_plain_number(x) for x in args])
+    if not _ORDINARY.issuperset(map(type, kwargs.values())):
+        kwargs = {name: _plain_number(x) for name, x in kwargs.items()}
+    return args, kwargs
 
 
 def _plain_number(x: Any) -> Any:
-    if type(x) in {tuple, list}:
-        items = [_plain_number(item) for item in x]
-        return x if all(a is b for a, b in zip(items, x, strict=True)) else type(x)(items)
-    is_numpy_integer = type(x).__module__ == "numpy" and type(x).__name__.lstrip("u").startswith("int")
-    return x.item() if is_numpy_integer else x
+    """Return an argument with integers of Python in place of numpy's, in tuples and lists too.
+
+    Sizes and dims are computed by numpy too, whose integers have a width: sums of them wrap, and so does what is
+    computed with them: ``-np.uint8(3)`` is 253.
+    """
+    kind = type(x)
+    if kind is tuple or kind is list:
+        return x if _ORDINARY.issuperset(map(type, x)) else kind([_plain_number(item) for item in x])
+    is_integer = kind.__module__ == "numpy" and getattr(getattr(x, "dtype", None), "kind", "") in {"i", "u"}
+    return x.item() if is_integer and not hasattr(kind, "__len__") else x  # arrays are values, scalars are numbers
 
 
 # ---- the message -----------------------------------------------------------------------------------------------------

@@ -236,7 +236,7 @@ class _function(Generic[P, R]):  # noqa: N801  name of the interface
         )
 
 
-explain_methods(_function, ("__call__",), labels=False)
+explain_methods(_function, ("__call__",), labels=False, counts=False)
 
 
 def function(

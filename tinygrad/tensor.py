@@ -519,11 +519,12 @@ add_own_values(Tensor)
 add_in_place_forms(Tensor)
 add_hints(Tensor)
 
-describe_types(Self=Tensor, Tensor=Tensor, UOp=UOp, DTypeLike=DType | str)
-_special = OPERATORS | {"__init__", "__setitem__", "__invert__", "__neg__"}
+describe_types(Self=Tensor, Tensor=Tensor, UOp=UOp, DType=DType, DTypeLike=DType | str)
+_special = OPERATORS | {"__invert__", "__neg__"}
 _parts = {"alu", "const", "const_like", "ufix"}  # of nearly every call, which gives the label
 explain_methods(Tensor, sorted({n for n in type.__dir__(Tensor) if not n.startswith("_")} - _parts | _special))
-explain_methods(Tensor, sorted(_parts), labels=False)
+explain_methods(Tensor, sorted(_parts), labels=False, counts=False)
+explain_methods(Tensor, ("__init__", "__setitem__"), counts=False)  # of values, whose dtype matters
 
 _NUMBERS = frozenset({int, float, bool})
 _set_uop, _set_grad, _set_is_param = (Tensor.__dict__[name].__set__ for name in ("uop", "grad", "is_param"))

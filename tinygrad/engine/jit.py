@@ -375,6 +375,6 @@ def _realized(result: R, others: Iterable[Tensor] = ()) -> R:
     return result
 
 
-explain_methods(TinyJit, ("__call__",), labels=False)
+explain_methods(TinyJit, ("__call__",), labels=False, counts=False)
 
 __all__ = ["CapturedJit", "GraphException", "GraphRunner", "JitError", "MultiGraphRunner", "TinyJit"]

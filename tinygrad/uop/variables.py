@@ -100,7 +100,9 @@ class VariableMethods(Hooks):
             raise ValueError(
                 error_text("Variable", f"bounds {min_val} to {max_val} of {name!r} make no interval", rule="min <= max")
             )
-        limits = None if min_val is None else (min_val, max_val)
+        # Integers of numpy have a width, at which what is computed with bounds would wrap.
+        low, high = (b if b is None or isinstance(b, plain) else operator.index(b) for b in (min_val, max_val))
+        limits = None if low is None else (low, high)
         arg = ParamArg(-1, dtype, (), None, name, limits, multiple_of, AddrSpace.ALU)
         return graph.UOp(Ops.PARAM, dtype, (), arg)
 
