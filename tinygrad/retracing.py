@@ -122,8 +122,10 @@ def is_linear(value: UOp, part: UOp) -> bool:
 
 def _keeps_linear(u: UOp, on_the_way: Sequence[int]) -> bool:
     """Return whether a node is linear in the sources of those numbers."""
-    if is_view_node(u) or u.op in _COPIES or u.op in _SUMS:
+    if is_view_node(u) or u.op in _COPIES or u.op in _SUMS or u.op is Ops.GETTUPLE:
         return True
+    if u.op is Ops.FUNCTION:
+        return all(_is_only_stored(u.src[0], i - 1) for i in on_the_way)
     if u.op is Ops.WHERE:
         return 0 not in on_the_way
     if u.op is Ops.REDUCE:
@@ -133,6 +135,12 @@ def _keeps_linear(u: UOp, on_the_way: Sequence[int]) -> bool:
     # FDIV is linear in what is divided, MUL in either factor.
     is_factor = u.op is Ops.MUL or (u.op is Ops.FDIV and 0 in on_the_way)
     return is_factor and len(on_the_way) == 1 and _is_number(u.src[1 - on_the_way[0]])
+
+
+def _is_only_stored(body: UOp, slot: int) -> bool:
+    """Return whether the body of a function only writes an argument somewhere, as that of scatter does."""
+    readers = [u for u in body.toposort() if any(s.op is Ops.PARAM and s.arg.slot == slot for s in u.src)]
+    return all(u.op is Ops.STORE and u.arg in {None, Ops.ADD} and u.src[0].op is not Ops.PARAM for u in readers)
 
 
 def _is_number(u: UOp) -> bool:

@@ -275,3 +275,38 @@ def test_what_was_computed_only_because_its_data_is_overwritten(size: int, is_ex
         return
     with pytest.warns(RuntimeWarning, match="get no gradient through it"):
         loss.gradient(w)
+
+
+WRITES: dict[str, Callable[[Any, Any], None]] = {
+    "slice": lambda z, w: z.__setitem__(slice(1, 3), w[1:3] * 2),
+    "element": lambda z, w: z.__setitem__(1, w[0] * 3),
+    "all": lambda z, w: z.__setitem__(slice(None), w * 3),
+    "number": lambda z, w: z.__setitem__(slice(1, 3), 5.0),
+    "positions": lambda z, w: z.__setitem__([1, 2], w[:2]),
+    "positions, twice": lambda z, w: (z.__setitem__([1, 2], w[:2]), z.__setitem__([2, 3], w[2:] * 2))[0],
+}
+
+
+@pytest.mark.parametrize("reads", [(), ("before",), ("after",), ("before", "after")], ids=lambda r: "+".join(r) or "no")
+@pytest.mark.parametrize("is_computed", [True, False], ids=["computed", "data"])
+@pytest.mark.parametrize("name", WRITES)
+def test_selections_of_tensors_over_several_devices_are_written_as_on_one(
+    name: str, is_computed: bool, reads: tuple[str, ...]
+) -> None:
+    def gradient(z: Any, w: Any, read: Callable[[Any], object]) -> Any:
+        z = z * w if is_computed else z
+        if "before" in reads:
+            read(z)
+        WRITES[name](z, w)
+        if "after" in reads:
+            read(z)
+        return (z * z * w).sum()
+
+    start, weights = [1.0, 2.0, 3.0, 4.0], [4.0, 1.0, 2.0, 3.0]
+    devices = ("CPU:0", "CPU:1")
+    w = Tensor(weights).shard(devices, 0).realize()
+    found = gradient(Tensor(start).shard(devices, 0).realize(), w, Tensor.numpy).gradient(w)[0]
+    expected = torch.tensor(weights, requires_grad=True)
+    gradient(torch.tensor(start), expected, lambda _: None).backward()
+    assert expected.grad is not None
+    assert found.tolist() == expected.grad.tolist()
