@@ -344,7 +344,10 @@ NO_COLOR = ContextVar("NO_COLOR", 0, "plain text output")
 SPEC = ContextVar("SPEC", 1, "graph verification: 0 off, 1 whole graphs, 2 every node, 3 shapes, 4 print and parse")
 CHECK_OOB = ContextVar("CHECK_OOB", 0, "prove kernel accesses in bounds (needs z3)")
 CHECK_BOUNDS = ContextVar(
-    "CHECK_BOUNDS", 0, "1: an index or class id out of bounds raises IndexError; 0: an index reads 0, a loss is NaN"
+    "CHECK_BOUNDS",
+    0,
+    "1: an index or class id out of bounds raises IndexError, after the replay in what TinyJit captures with it; "
+    "0: an index reads 0, a loss is NaN",
 )
 CAPTURE_PROCESS_REPLAY = ContextVar("CAPTURE_PROCESS_REPLAY", 0, "store compile inputs and outputs for comparison")
 VALIDATE_WITH_CPU = ContextVar("VALIDATE_WITH_CPU", 0, "run each kernel on the CPU too and compare")

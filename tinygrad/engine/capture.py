@@ -10,7 +10,7 @@ Why:  a call that is replayed does no work in Python, so all that can differ bet
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.engine.arguments import Arguments, JitError, map_structure
 from tinygrad.engine.realize import call_buffers, compile_linear, get_call_outs_ins, launches_of
-from tinygrad.engine.replay import CapturedJit
+from tinygrad.engine.replay import CHECKED, CapturedJit
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.helpers import getenv
 from tinygrad.live import aliases_of, is_stored, is_view_node, live_tensors, storage_under, writes_through
@@ -46,6 +46,8 @@ class Recorder:
         # shows that storage too, so replays would not compute it.
         self.is_provisional = False
         self.inlined: dict[int, tuple[weakref.ref[Tensor], UOp]] = {}  # tensors of the caller, as the graphs read them
+        self.checked: list[tuple[Tensor, Tensor]] = []  # whether an index is out of bounds, and which
+        self.checks: list[str] = []  # what to say of it
         self._written: dict[UOp, None] = {}  # BUFFERs that the function has written to, in this order
 
     def note_outside(self, tensors: Iterable[Tensor]) -> None:
@@ -102,6 +104,19 @@ class Recorder:
     def note_fit(self, needed: sint, size: sint) -> None:
         """Remember that the function was built for a size that is at least ``needed``."""
         self.note_slices(unproved_slice(0, needed, size))
+
+    def note_check(self, is_wrong: Tensor, value: Tensor, text: Callable[[str], str]) -> None:
+        """Remember what is to be looked at after each replay.
+
+        It is computed here and now: pending, it would be a reader of what the function may write next.
+
+        Args:
+            is_wrong: Whether an index is out of bounds.
+            value: The index.
+            text: Returns the message of the error for what is said of the index.
+        """
+        self.checked.append((is_wrong.realize(), value.realize()))
+        self.checks.append(text(CHECKED))
 
     def add_linear(self, linear: UOp, var_vals: Mapping[str, int]) -> None:
         """Note a schedule."""
@@ -311,7 +326,7 @@ def build_capture(
     Args:
         recorder: The schedules.
         arguments: Of the captured call.
-        returned: What the function returned, all tensors realized.
+        returned: What the function returned, all tensors realized; with what the recorder has to check, if anything.
         prune: Run calls that no input changes only once.
         explicit: Values of Variables that came with the arguments.
     """
@@ -332,6 +347,7 @@ def build_capture(
     captured = CapturedJit(
         linear, list(builder.slots), builder.results, structure, arguments.names, arguments.infos, var_vals,
         frozenset(explicit), inner, tuple(recorder.slices), tuple(recorder.inlined.values()),
+        recorder.checks,
     )  # fmt: skip
     if DEBUG.get() >= 1:
         print(f"JIT captured {len(linear.src)} kernels with {len(arguments.names)} inputs")  # noqa: T201

@@ -251,9 +251,11 @@ class TinyJit(Generic[P, R]):
                 run_linear(linear, var_vals)
             raise
         is_first = entry.captured is None
-        entry.captured = self.captured = build_capture(recorder, arguments, result, self.prune, explicit)
-        entry.captured.is_provisional = is_first and recorder.is_provisional
-        return result
+        returned = (result, recorder.checked) if recorder.checked else result
+        captured = build_capture(recorder, arguments, returned, self.prune, explicit)
+        entry.captured = self.captured = captured
+        captured.is_provisional = is_first and recorder.is_provisional
+        return captured.checked(returned)
 
     def _record(self, recorder: Recorder, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function with its schedules going to the recorder."""

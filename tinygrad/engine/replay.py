@@ -24,6 +24,7 @@ from tinygrad.engine.repeat import NOT_REPEATED, Repeat
 from tinygrad.engine.report import run_reported, wants_report
 from tinygrad.engine.results import INPUT, RESULT, Leaf, ResultStorage, Slot
 from tinygrad.engine.settling import Settling
+from tinygrad.errors import ShapeError
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.random_state import captured_states, settle_before_replay
@@ -53,6 +54,9 @@ class _Step:
     launches: list[Launch]
 
 
+CHECKED = "index {value}"  # of a message: the index that a replay has found
+
+
 class CapturedJit:
     """A captured function.
 
@@ -64,11 +68,13 @@ class CapturedJit:
         var_vals: Values of Variables in the captured call.
         is_provisional: The next call has to capture again.
         inlined: Tensors that the launches compute for themselves, each with the node that it showed then.
+        checks: Messages for indices out of bounds, if the function was captured with CHECK_BOUNDS=1. Then ``structure``
+            is what the function returns and, for each message, whether there is one and which.
     """
 
     __slots__ = (
         "__weakref__", "_lock", "_random_states", "_repeat", "_repeat_tried", "_settling", "_steps", "_written",
-        "expected_input_info", "expected_names", "inlined", "inner", "input_vars", "is_provisional", "linear",
+        "checks", "expected_input_info", "expected_names", "inlined", "inner", "input_vars", "is_provisional", "linear",
         "results", "slices", "slots", "structure", "var_vals",
     )  # fmt: skip
 
@@ -76,11 +82,12 @@ class CapturedJit:
         self, linear: UOp, slots: list[Slot], results: list[ResultStorage], structure: Any, names: list[Name],
         infos: list[InputInfo], var_vals: dict[str, int], input_vars: frozenset[str], inner: Sequence[UOp] = (),
         slices: Sequence[tuple[sint, sint, sint]] = (), inlined: Sequence[tuple[weakref.ref[Tensor], UOp]] = (),
+        checks: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.linear, self.slots, self.results, self.structure = linear, slots, results, structure
         self.expected_names, self.expected_input_info = names, infos
         self.var_vals, self.input_vars = var_vals, input_vars
-        self.is_provisional = False
+        self.is_provisional, self.checks = False, tuple(checks)
         self.inner, self.slices, self.inlined = tuple(inner), tuple(slices), inlined
         self._steps: list[_Step] | None = None
         self._written: set[int] | None = None
@@ -95,7 +102,7 @@ class CapturedJit:
     def __reduce__(self) -> tuple[Any, ...]:
         return CapturedJit, (
             self.linear, self.slots, self.results, self.structure, self.expected_names, self.expected_input_info,
-            self.var_vals, self.input_vars, (), self.slices,
+            self.var_vals, self.input_vars, (), self.slices, (), self.checks,
         )  # fmt: skip
 
     def check(self, arguments: Arguments) -> None:
@@ -131,7 +138,8 @@ class CapturedJit:
             self.settle(args, kwargs)
             if self.inlined and self.outdated():
                 return NOT_REPEATED
-            return repeat.run(args, kwargs)
+            result = repeat.run(args, kwargs)
+        return result if result is NOT_REPEATED else self.checked(result)
 
     def __call__(self, arguments: Arguments) -> Any:
         """Replay on new inputs and return new result tensors."""
@@ -149,7 +157,21 @@ class CapturedJit:
             self.run([s.part(stands_for[s.kind][s.index]) for s in self.slots], var_vals)
             if not self._repeat_tried:
                 self._repeat, self._repeat_tried = self._repeatable(arguments), True
-        return self._returned(arguments, results)
+        return self.checked(self._returned(arguments, results))
+
+    def checked(self, result: Any) -> Any:
+        """Return what the function returns; ``result`` is that, and what there is to check.
+
+        Raises:
+            ShapeError: An index was out of bounds.
+        """
+        if not self.checks:
+            return result
+        result, found = result
+        for (is_wrong, value), text in zip(found, self.checks, strict=True):
+            if is_wrong.item():
+                raise ShapeError(text.replace(CHECKED, f"index {value.item()}"))
+        return result
 
     def settle(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Compute what has to come before the next replay, which gets these arguments."""
@@ -301,4 +323,4 @@ class CapturedJit:
                 buffers[node] = base if old.base is old else base.view(old.size, old.dtype, old.offset)
 
 
-__all__ = ["CapturedJit"]
+__all__ = ["CHECKED", "CapturedJit"]

@@ -24,9 +24,15 @@ if TYPE_CHECKING:
 Sint: TypeAlias = "int | UOp"
 
 
+def running_capture() -> Any:
+    """Return the recorder of the JIT capture that this thread is in, None if it is in none."""
+    capturing = getattr(sys.modules.get("tinygrad.engine.capturing"), "capturing", None)
+    return capturing[-1] if capturing else None
+
+
 def only_builds_graph() -> bool:
     """Whether no values may be looked at: in a traced function, and in a JIT capture, where nothing has run yet."""
-    return not ALLOW_DEVICE_USAGE or bool(getattr(sys.modules.get("tinygrad.engine.capturing"), "capturing", None))
+    return not ALLOW_DEVICE_USAGE or running_capture() is not None
 
 
 class Hooks:

@@ -26,11 +26,12 @@ from tinygrad.mixin.gather import (
     stores_are_dear,
     zeros,
 )
-from tinygrad.mixin.hooks import exceeds, most_of, only_builds_graph, ssimplify
+from tinygrad.mixin.hooks import exceeds, most_of, running_capture, ssimplify
 from tinygrad.mixin.index_literals import IndexLiteral, is_array, is_several_items, read_literal
 from tinygrad.mixin.mask import MaskMixin
 from tinygrad.mixin.padding import pad_constant
 from tinygrad.mixin.selection import Range, Selection, is_symbolic, scalar_masks_as_rows, select
+from tinygrad.settings import ALLOW_DEVICE_USAGE
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -124,27 +125,32 @@ class IndexMixin(MaskMixin):
         return found
 
     def _check_bounds(self, name: str, index: Any, lowest: int, size: Any) -> None:
-        """With CHECK_BOUNDS=1, look at an index tensor now.
+        """With CHECK_BOUNDS=1, look at an index tensor now; in a JIT capture, let each replay look.
 
         Raises:
             ShapeError: An entry is below ``lowest`` or not below ``size``.
         """
-        if not CHECK_BOUNDS or not hasattr(index, "tolist") or only_builds_graph():
+        if not CHECK_BOUNDS or not hasattr(index, "tolist") or not ALLOW_DEVICE_USAGE:
             return
         widest = dtypes.uint64 if dtypes.is_unsigned(index.dtype) else dtypes.int64
         wrong = (index < lowest) | (index.cast(widest) >= size)
+
+        def text(found: str) -> str:
+            most = shown(size)
+            summary, rule = f"{found} is out of bounds for a dim of size {most}", f"{lowest} <= index < {most}"
+            return error_text(name, summary, {"tensor": self, "index": index}, rule=rule)
+
+        capture = running_capture()
+        if capture is not None:
+            note = getattr(capture, "note_check", None)
+            if note is not None and 0 not in index.shape:
+                note(wrong.any(), (index < lowest).any().where(index.min(), index.max()), text)
+            return
         if not wrong.any().item():
             return
         place = tuple(wrong.nonzero().tolist()[0])
         value = index.flatten().masked_select(wrong.flatten()).tolist()[0]
-        raise ShapeError(
-            error_text(
-                name,
-                f"index {value} at position {place} is out of bounds for a dim of size {size}",
-                {"tensor": self, "index": index},
-                rule=f"{lowest} <= index < {size}",
-            )
-        )
+        raise ShapeError(text(f"index {value} at position {place}"))
 
     def _index_item(self, item: Any, literals: dict[int, list[int]]) -> Any:
         """Return lists and arrays as index tensors (their ints noted in ``literals``), and everything else checked."""
