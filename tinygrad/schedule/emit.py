@@ -99,6 +99,8 @@ def _count_from_first(sink: UOp, shown: dict[UOp, UOp], slots: Iterator[int]) ->
         if not isinstance(first, int) or first <= 0 or any(p.op_in_backward_slice_with_self(Ops.INDEX) for p in places):
             continue
         count = min(max(high for _, high in bounds) + 1, storage.arg.shape[0]) - first
+        if count <= 0:
+            continue  # behind the end: all of these are gated, and never take place
         arg = ParamArg(next(slots), storage.dtype, (count,), storage.arg.device, name="stored")
         parts[storage] = UOp(Ops.BUFFER, storage.dtype, (), arg, ("view", storage, first))
         for u, place in zip(indices, places, strict=True):
