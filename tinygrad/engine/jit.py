@@ -314,8 +314,15 @@ class TinyJit(Generic[P, R]):
         self._entries.clear()
 
     def __getstate__(self) -> tuple[Any, ...]:
-        if not any(entry.captured is not None for entry in self._entries.values()):
+        captured = [entry.captured for entry in self._entries.values() if entry.captured is not None]
+        if not captured:
             raise AssertionError("can't pickle an uncaptured JIT: call it twice first")
+        if any(capture.is_provisional or capture.outdated() for capture in captured):
+            # Without the function nothing could be captured again.
+            raise AssertionError(
+                "can't pickle a JIT of which the next call captures again, because what was pending in the last "
+                "capture has been computed or written to since: call it once more first"
+            )
         return self.prune, self.recapture, self._entries, self.captured, self.__name__
 
     def __reduce__(self) -> tuple[Any, ...]:
