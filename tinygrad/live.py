@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from tinygrad.forking import renew_in_child
@@ -91,6 +91,25 @@ def unsettled_tensors() -> Iterator[Tensor]:
     for ref in list(_unsettled):
         tensor = _if_unsettled(ref)
         if tensor is not None:
+            yield tensor
+
+
+def unsettled_over(nodes: Iterable[UOp]) -> Iterator[Tensor]:
+    """Yield the unsettled tensors whose graphs may hold one of the nodes.
+
+    Most have nothing to do with them, which takes one look at the footprint of each.
+    """
+    mask = 0
+    for node in nodes:
+        mask |= node.footprint_bit
+    for ref in list(_unsettled):
+        tensor = ref()
+        if tensor is None:
+            continue
+        uop = tensor.uop
+        is_close = uop.footprint & mask
+        # Those that may have settled are looked at in any case: they leave the table.
+        if (is_close or uop.op is Ops.BUFFER or is_view_node(uop)) and _if_unsettled(ref) is not None and is_close:
             yield tensor
 
 

@@ -10,10 +10,10 @@ Why:  ``y = w * 10; w.assign(w + 1).realize(); y.tolist()`` must show ten times 
 from __future__ import annotations
 
 import sys
-from collections.abc import Container
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from tinygrad.live import storage_under, unsettled_tensors
+from tinygrad.live import storage_under, unsettled_over, unsettled_tensors
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -45,14 +45,30 @@ def stale_readers(sink: UOp) -> list[Tensor]:
     return without_forgotten_gradients([t for t in readers_of(final, stale) if t.uop not in planned])
 
 
-def readers_of(overwritten: Container[UOp], stale: dict[UOp, bool]) -> list[Tensor]:
+def possible_readers(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return the live, pending tensors that may have to be computed with others: they show storage that these write.
+
+    What is computed along may contain further writes, which have readers of their own.
+    """
+    seen = {id(t) for t in tensors}
+    found: list[Tensor] = []
+    new, storages = list(tensors), set[UOp]()
+    while new:
+        storages |= final_states(UOp.sink(*[t.uop for t in new])).keys()
+        new = [t for t in unsettled_over(storages) if id(t) not in seen]
+        seen |= {id(t) for t in new}
+        found += new
+    return found
+
+
+def readers_of(overwritten: Collection[UOp], stale: dict[UOp, bool]) -> list[Tensor]:
     """Return live, pending tensors that read storage in a state that is not known as good.
 
     Args:
         overwritten: The BUFFERs.
         stale: What is known of nodes, completed here: whether they read such a state.
     """
-    return [t for t in unsettled_tensors() if not t.uop.is_virtual and _is_stale(t.uop, overwritten, stale)]
+    return [t for t in unsettled_over(overwritten) if not t.uop.is_virtual and _is_stale(t.uop, overwritten, stale)]
 
 
 def without_forgotten_gradients(found: list[Tensor]) -> list[Tensor]:
@@ -62,6 +78,8 @@ def without_forgotten_gradients(found: list[Tensor]) -> list[Tensor]:
     parameters have changed these gradients could not be computed any more, so they are set to None, unless somebody
     else refers to them.
     """
+    if not found:
+        return found
     holders = {
         id(t.grad): t
         for t in unsettled_tensors()
@@ -74,7 +92,7 @@ def without_forgotten_gradients(found: list[Tensor]) -> list[Tensor]:
     return [t for t in found if id(t) not in forgotten]
 
 
-def _is_stale(root: UOp, overwritten: Container[UOp], stale: dict[UOp, bool]) -> bool:
+def _is_stale(root: UOp, overwritten: Collection[UOp], stale: dict[UOp, bool]) -> bool:
     for u in root.toposort(gate=lambda node: node not in stale, enter_calls=False):
         if u.op is Ops.BUFFER:
             stale[u] = u in overwritten

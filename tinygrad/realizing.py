@@ -19,10 +19,10 @@ from tinygrad.families import has_relatives, relatives, value_apart_from, writte
 from tinygrad.forking import renew_in_child
 from tinygrad.helpers import disable_gc
 from tinygrad.interrupted import Progress, check_nothing_is_lost, is_anything_lost
-from tinygrad.live import buffer_under, is_stored, is_view_node, point, rebase, storage_under, unsettled_tensors
+from tinygrad.live import buffer_under, is_stored, is_view_node, point, rebase, storage_under
 from tinygrad.mixin.random_state import random_state
 from tinygrad.origins import has_origin, known_origins, remember_origins
-from tinygrad.pending import stale_readers
+from tinygrad.pending import possible_readers, stale_readers
 from tinygrad.profiling import labelled
 from tinygrad.repointing import apply_map_to_tensors, before_writes, show_computed
 from tinygrad.settings import ALLOW_DEVICE_USAGE
@@ -77,10 +77,7 @@ def compute(tensors: list[Tensor], update_stats: bool, is_read: bool = False) ->
         is_write = form is None and any(t.uop.op_in_backward_slice_with_self(Ops.AFTER) for t in tensors)
         if is_write and not capturing:
             # What reads storage is computed before that is overwritten, though nobody asked for it.
-            asked = {id(t) for t in tensors}
-            readers = [t for t in unsettled_tensors() if id(t) not in asked and has_origin(t, is_read=True)]
-            known += [(weakref.ref(t), t.uop) for t in readers]
-            del readers
+            known += [(weakref.ref(t), t.uop) for t in possible_readers(tensors) if has_origin(t, is_read=True)]
         former = known_origins() if known else {}
         if form is not None:
             becomes = _compute_one(tensors[0], form, update_stats)

@@ -32,7 +32,7 @@ from tinygrad.live import (
     point,
     rebase,
     storage_under,
-    unsettled_tensors,
+    unsettled_over,
 )
 from tinygrad.origins import follow as follow_origins, forget_readers
 from tinygrad.uop import Ops
@@ -182,14 +182,13 @@ def show_computed(tensor: Tensor, shown: UOp) -> None:
         shown: A view of fresh storage with the shape of its node.
     """
     root = tensor.uop
-    if tensor._family is None and not is_view_node(root):
+    is_alone = tensor._family is None and not is_view_node(root)
+    if is_alone and all(other is tensor for other in unsettled_over([root])):
         # In a loop of small expressions nothing else waits to be computed, and all that follows is known.
-        bit = root.footprint_bit
-        if not any(other.uop.footprint & bit for other in unsettled_tensors() if other is not tensor):
-            follow_origins({root: shown})
-            follow_marks({root: shown})
-            point(tensor, shown)
-            return
+        follow_origins({root: shown})
+        follow_marks({root: shown})
+        point(tensor, shown)
+        return
     apply_map_to_tensors({root: shown}, "realize", [tensor])
 
 
@@ -214,7 +213,8 @@ class _Change:
         affected: list[Tensor] = []
         # A user's own map may move storage; a realize maps what has been computed, and storage after writes.
         moves_storage = any(storage_under(node).op is Ops.BUFFER for node in becomes)
-        for tensor in itertools.chain(asked, live_tensors() if moves_storage else unsettled_tensors()):
+        holders = live_tensors() if moves_storage else unsettled_over(becomes)
+        for tensor in itertools.chain(asked, holders):
             uop = tensor.uop
             is_root = uop in becomes
             if not is_root and (not uop.footprint & mask or uop.op is Ops.BUFFER):

@@ -247,11 +247,11 @@ def _refuse_other_uses(x: Tensor, *written: Any) -> None:
 
 def _other_use(x: Tensor, values: set[UOp]) -> Tensor | None:
     """Return a live tensor that reads the storage of x, besides x and tensors that show one of ``values``."""
-    from tinygrad.live import buffer_under, storage_under, unsettled_tensors
+    from tinygrad.live import buffer_under, storage_under, unsettled_over
 
     buffer, base = buffer_under(x.uop), storage_under(x.uop)
     seen: set[UOp] = set()
-    for other in unsettled_tensors():
+    for other in unsettled_over([base]):
         u = other.uop
         if other is x or u in values or buffer_under(u) is buffer or not u.ops_below >> base.op & 1:
             continue
