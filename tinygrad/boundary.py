@@ -67,7 +67,8 @@ def explained(function: _F, name: str | None = None, labels: bool = True, counts
         counts: Whether integers of numpy among the arguments are sizes, dims or numbers, so that the function gets
             Python's in their place; False where their dtype matters.
     """
-    called = (name or function.__name__).strip("_")
+    called = name or function.__name__
+    called = called.strip("_") if called.startswith("_") else called  # ``add`` for ``__add__``; ``add_`` as it is
     _called.add(called)
     label, traced = Metadata(called) if labels else None, TRACEMETA.get
     current, enter, leave = _METADATA.get, _METADATA.set, _METADATA.reset
@@ -79,16 +80,19 @@ def explained(function: _F, name: str | None = None, labels: bool = True, counts
         try:
             if counts and (kwargs or not is_ordinary(map(type, args))):
                 args, kwargs = _plain_numbers(args, kwargs)
-            if kwargs and spellings:
-                _check_said_once(called, spellings, args, kwargs)
-            return function(*args, **kwargs)
-        except Exception as error:  # whatever went wrong, it goes on from here
-            if kwargs and isinstance(error, TypeError) and (renamed := _own_names(function, kwargs)) is not None:
-                return call(*args, **renamed)
-            better: Any = _at_the_border(error, function, called, args, kwargs)
-            if better is error:
-                raise
-            raise better from None
+            while True:  # a call is made again where its arguments have other names
+                try:
+                    if kwargs and spellings:
+                        _check_said_once(called, spellings, args, kwargs)
+                    return function(*args, **kwargs)
+                except Exception as error:  # whatever went wrong, it goes on from here
+                    renamed = _own_names(function, kwargs) if kwargs and isinstance(error, TypeError) else None
+                    if renamed is None:
+                        better: Any = _at_the_border(error, function, called, args, kwargs)
+                        if better is error:
+                            raise
+                        raise better from None
+                kwargs = renamed
         finally:
             better = None  # the traceback holds this frame: as a cycle they would keep the tensors of all frames
             if token is not None:
@@ -140,8 +144,7 @@ class _Spelling(NamedTuple):
 
 def _second_spellings(function: Callable[..., Any]) -> tuple[_Spelling, ...]:
     """Return the keywords of a function that mean the same as another argument of it; both are in its signature."""
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
+    function = _innermost(function)
     code = getattr(function, "__code__", None)  # read as it is: signatures of a thousand methods take their time
     if code is None or not code.co_kwonlyargcount:
         return ()
@@ -153,6 +156,13 @@ def _second_spellings(function: Callable[..., Any]) -> tuple[_Spelling, ...]:
         for first in SYNONYMS.get(name, ())
         if default is None and first in position
     )
+
+
+def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what a function wraps at last."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
 
 
 def _check_said_once(call: str, spellings: Iterable[_Spelling], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -253,7 +263,7 @@ def _explain(
     error: Exception, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Exception:
     """Return the error with a complete message: itself where that can be changed, or another of its type."""
-    text = str(error).replace(f"{function.__qualname__}()", f"{name}()")
+    text = str(error).replace(f"{_innermost(function).__qualname__}()", f"{name}()")
     if _raised_by_user(error):
         return error
     text = _in_the_callers_terms(text, name, kwargs)
@@ -408,7 +418,7 @@ def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
     if not isinstance(annotation, str):
         return annotation
     try:
-        return eval(annotation, {**getattr(function, "__globals__", {}), **_NAMES})
+        return eval(annotation, {**getattr(_innermost(function), "__globals__", {}), **_NAMES})
     except Exception:  # noqa: BLE001  a name that only type checkers know: then nothing is said about this argument
         return None
 

@@ -7,6 +7,7 @@ Why:  two kinds are enough: one writes the new value into the storage, the other
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,7 +80,7 @@ def _assigned(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         value = method(self, *args, **kwargs)
         return self.assign(value.cast(self.dtype) if value.dtype is dtypes.bool else value)  # comparisons
 
-    return _named(run, name, f"``t.assign(t.{name}(...))``.")
+    return _named(run, method, name, f"``t.assign(t.{name}(...))``.")
 
 
 def _replaced(method: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -87,9 +88,11 @@ def _replaced(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         self.uop = method(self, *args, **kwargs).uop
         return self
 
-    return _named(run, name, f"``t = t.{name}(...)``.")
+    return _named(run, method, name, f"``t = t.{name}(...)``.")
 
 
-def _named(run: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+def _named(run: Callable[..., Any], method: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+    """Return a form with the signature of its method, whose annotations tell what errors say that is expected."""
+    functools.update_wrapper(run, method)
     run.__name__, run.__qualname__, run.__doc__ = f"{name}_", f"Tensor.{name}_", doc
     return run

@@ -152,3 +152,27 @@ def test_tensors_of_torch_are_told_the_way_through_numpy() -> None:
         with pytest.raises(RuntimeError, match=r"write Tensor\(x\.detach\(\)\.cpu\(\)\.numpy\(\)\)"):
             program()
     assert (t + torch.tensor(1.0)).tolist() == [[2.0, 3.0], [4.0, 5.0]]
+
+
+# A call that fails with a number of numpy, or with another name of an argument, is made again with what it stands for.
+AGAIN = [
+    ("t.scatter_add(0, 0, two)", "scatter_add: index is 0 of type int, expected Tensor"),
+    ("t.softmin(two - 2, t)", "softmin: dtype is Tensor .*, expected DType or str or None"),
+    ("t.meshgrid(two)", r"meshgrid: args is \(2,\) of type tuple, expected Tensor"),
+    ("t.tan(two, True)", "tan: takes 1 positional argument but 3 were given"),
+    ("t.gather(axis=0, index=3)", "gather: index is 3 of type int, expected Tensor"),
+    ("t.gather(axis=two - 2, index=3)", "gather: index is 3 of type int, expected Tensor"),
+    (
+        "t.softmax(dim='a')",
+        "softmax: dim 'a' is a str",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), AGAIN)
+def test_errors_of_calls_that_are_made_again_name_the_call_and_the_line(call: str, text: str) -> None:
+    with pytest.raises(Exception, match=f"^({text})") as caught:
+        eval(call, {"t": Tensor([1.0, 2.0]), "two": np.int64(2)})
+    assert "\n  line " in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None

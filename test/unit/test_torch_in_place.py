@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+
+import numpy as np
 import pytest
 
 from tinygrad import Tensor
@@ -171,3 +174,32 @@ def test_in_place_writes_through_views() -> None:
     x = Tensor([1.0, 2.0, 3.0]).realize()
     x[1:].mul_(10)
     assert x.tolist() == [1.0, 20.0, 30.0]
+
+
+WRONG = [
+    ("x.hardtanh_('a')", "hardtanh_: min_val is 'a' of type str, expected float"),
+    ("x.masked_fill_(False, 1)", "masked_fill_: mask is False of type bool, expected Tensor"),
+    ("x.addmm_(numpy, 1)", r"addmm_: mat1 is ndarray \(2,\) .*, expected Tensor"),
+    ("x.index_fill_(0, 1, 2.0)", "index_fill_: index is 1 of type int, expected Tensor"),
+    ("x.elu_(1, 2, 3)", "elu_: takes from 1 to 2 positional arguments but 4 were given"),
+    ("x.sub_(y, q=3)", "sub_: got an unexpected keyword argument 'q'"),
+    ("x.add_(x[:2])", r"add_: shapes \(3,\) and \(2,\) do not broadcast"),
+    ("x.unsqueeze_('a')", "unsqueeze_: dim 'a' is a str"),
+    ("x.clamp_()", "clamp_: at least one of min_ and max_ must be given"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), WRONG)
+def test_errors_are_those_of_the_method_under_the_name_that_was_called(call: str, text: str) -> None:
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    with pytest.raises(Exception, match=f"^{text}") as caught:
+        eval(call, {"x": x, "y": x, "numpy": np.zeros(2)})
+    assert "\n  line " in str(caught.value)
+    assert x.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_in_place_forms_have_the_signature_of_their_method() -> None:
+    for name in (*ASSIGNED, *REPLACED):
+        form = getattr(Tensor, f"{name}_")
+        assert form.__name__ == f"{name}_"
+        assert inspect.signature(form) == inspect.signature(getattr(Tensor, name)), name
