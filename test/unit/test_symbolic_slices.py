@@ -40,6 +40,17 @@ SLICES: dict[str, Callable[[Any, Any], Any]] = {
     "x[v-1::-2, v//2]": lambda x, v: x[v - 1 :: -2, v // 2],
     "x.T[::2, :v:2]": lambda x, v: x.T[::2, :v:2],
     "x[:v:2].T": lambda x, v: x[:v:2].T,
+    # what is negative for all values of its Variables counts from the end
+    "x[-v:]": lambda x, v: x[-v:],
+    "x[:-v]": lambda x, v: x[:-v],
+    "x[-v::2]": lambda x, v: x[-v::2],
+    "x[-v::-1]": lambda x, v: x[-v::-1],
+    "x[:-v-1:-2]": lambda x, v: x[: -v - 1 : -2],
+    "x[v-11]": lambda x, v: x[v - 11],
+    "x[-v, 1:]": lambda x, v: x[-v, 1:],
+    "x[:v][-v:]": lambda x, v: x[:v][-v:],
+    "x[:v][-v]": lambda x, v: x[:v][-v],
+    "x[:, -v//2]": lambda x, v: x[:, -v // 2],
 }
 Program = Callable[[Tensor, UOp], Tensor]
 PROGRAMS: dict[str, tuple[Program, Callable[[Any, int], Any]]] = {
@@ -120,6 +131,22 @@ def test_writes(step: int) -> None:
         count = (v + abs(step) - 1) // abs(step)
         table[at] = Tensor.arange(count).reshape(-1, 1).expand(-1, 3).float()
         wanted[where] = np.arange(len(wanted[where]))[:, None]
+        np.testing.assert_array_equal(table.numpy(), wanted)
+
+
+def test_writes_from_the_end() -> None:
+    table, wanted = Tensor.zeros(ROWS, 3).contiguous().realize(), np.zeros((ROWS, 3), np.float32)
+
+    @TinyJit
+    def write(v: UOp, x: Tensor) -> None:
+        table[-v:] += x
+        table[-v, 1] = 7.0
+        table.realize()
+
+    for k in (*VALUES, 4):
+        write(V.bind(k), Tensor([float(k)]).realize())
+        wanted[-k:] += k
+        wanted[-k, 1] = 7
         np.testing.assert_array_equal(table.numpy(), wanted)
 
 
@@ -292,6 +319,9 @@ def test_sizes_that_always_fit_are_not_checked() -> None:
         (lambda x, v: x[:v:v], TypeError, "slice with step v=3"),
         (lambda x, v: x[::v], TypeError, "slice with step v=3"),
         (lambda x, v: x[: v.maximum(1.5) : 2], TypeError, "slice"),
+        (lambda x, v: x[v - 4], ShapeError, "index .* is out of bounds(.|\n)*hint .* all of its values are negative"),
+        (lambda x, v: x[-v - 8], ShapeError, r"index .* is out of bounds(.|\n)*-10 <= index < 10"),
+        (lambda x, v: x[-v - 8 :], ShapeError, "are outside the shape"),
     ],
 )
 def test_errors(program: Callable[[Any, Any], Any], kind: type[Exception], text: str) -> None:

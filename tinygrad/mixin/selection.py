@@ -219,16 +219,27 @@ def _int_position(x: Any, dim: int, item: Any) -> Any:
     known, most = known_size(place), known_size(size)
     if most is None:
         most = int(size.vmax)
-    if known is not None and not (0 if is_symbolic(item) else -most) <= known < most:
+    least = -most if not is_symbolic(item) or _is_negative(item) else 0
+    if known is not None and not least <= known < most:
+        is_unsure = least == 0 and -most <= known < 0
         raise ShapeError(
             error_text(
                 "getitem",
                 f"index {shown(place)} is out of bounds for dim {dim} of size {shown(size)}",
                 {"tensor": x},
-                rule=f"{0 if is_symbolic(item) else -most} <= index < {most}",
+                rule=f"{least} <= index < {most}",
+                hint="a node counts from the end where all of its values are negative" if is_unsure else None,
             )
         )
-    return place + size if not is_symbolic(item) and place < 0 else place
+    return place + size if _is_negative(place) else place
+
+
+def _is_negative(place: Any) -> bool:
+    """Return whether a position counts from the end: a negative int, or a node that is negative for all its values.
+
+    That is known of the Variable, not of the value of now, so that replays of a capture count from the same end.
+    """
+    return bool((place.vmax if hasattr(place, "vmax") else place) < 0)
 
 
 def _slice_range(x: Any, dim: int, item: slice) -> Range:
@@ -285,14 +296,14 @@ def _symbolic_step(x: Any, item: slice) -> int:
 
 
 def _slice_bound(x: Any, bound: Any, size: Any, step: int) -> Any:
-    """Return a bound of a slice, negative ints counted from the end, and ints clamped if the size has a value now.
+    """Return a bound of a slice, negative ones counted from the end, and ints clamped if the size has a value now.
 
     Which is smaller is taken for granted, not a node, so that ``x[:4]`` has 4 rows; replays of a capture check it.
     """
     from tinygrad.dtype import dtypes
 
     if is_symbolic(bound) and dtypes.is_int(bound.dtype):
-        return bound
+        return bound + size if _is_negative(bound) else bound
     if hasattr(bound, "_uop") or not hasattr(bound, "__index__"):
         raise TypeError(
             error_text("getitem", f"slice bound {shown(bound)}", {"tensor": x}, "slice bounds are ints",
