@@ -613,3 +613,18 @@ def test_scans_along_the_split_axis(devices: tuple[str, ...], size: int) -> None
     np.testing.assert_allclose(x.logcumsumexp().numpy(), lse, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(x.masked_select(x > 0).numpy(), values[values > 0])
     np.testing.assert_array_equal((x > 1).nonzero().numpy(), np.argwhere(values > 1))
+
+
+PADDED: list[Operation] = [
+    lambda x: x.pad((0, 0, 1, 1))[5], lambda x: x.pad((0, 0, 0, 1))[4], lambda x: x.pad((0, 0, 1, 1))[[5, 5]],
+    lambda x: x.pad((2, 1, 1, 1))[[1, 6], 2], lambda x: x.pad((0, 0, 0, 5))[10], lambda x: x.pad((0, 0, 9, 2))[0],
+    lambda x: x.pad((0, 0, 0, 1))[6] + x.pad((0, 0, 1, 0))[0],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("select", PADDED)
+def test_one_row_of_what_is_padded_along_the_split_axis(select: Operation) -> None:
+    whole = Tensor(np.arange(6, dtype=np.float32).reshape(6, 1))
+    wanted = select(whole).numpy()
+    for spread in (whole.shard(TWO, 0).clone(), whole.shard(TWO, 0).realize()):
+        np.testing.assert_array_equal(select(spread).numpy(), wanted)
