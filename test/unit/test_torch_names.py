@@ -179,7 +179,7 @@ msort: a.msort()
 kthvalue: (a.kthvalue(2), a.kthvalue(3, 0, keepdim=True))
 median: (a[:0].median(), a.median(), a.median(0), a.median(1, keepdim=True), n[:5].median(), n[:5].median(0))
 quantile: (*(a.quantile(q, dim=d, interpolation=how) for how in HOW for q in (0.3, 0.25, 0.5, 0.75) for d in (0, 1)), a.quantile(0.3), a.quantile(v.abs() * 0.4, dim=0), a.quantile(0.5, dim=1, keepdim=True), n[:4].quantile(0.5), a.quantile(v.abs() * 0.4, keepdim=True))
-trapezoid: (a[:0].trapezoid(dim=0), a.trapezoid(), a.trapezoid(dx=0.5, dim=0), a.trapezoid(v), a.trapezoid(a * a, dim=0)) ~ (torch.trapezoid(a[:0], dim=0), torch.trapezoid(a), torch.trapezoid(a, dx=0.5, dim=0), torch.trapezoid(a, v), torch.trapezoid(a, a * a, dim=0))
+trapezoid: (a[:0].trapezoid(dim=0), a.trapezoid(), a.trapezoid(dx=0.5, dim=0), a.trapezoid(v), a.trapezoid(a * a, dim=0), c.trapezoid(c[0]), c.trapezoid(c[0, :1]), c.trapezoid(c[0, :, :1], dim=1)) ~ (torch.trapezoid(a[:0], dim=0), torch.trapezoid(a), torch.trapezoid(a, dx=0.5, dim=0), torch.trapezoid(a, v), torch.trapezoid(a, a * a, dim=0), torch.trapezoid(c, c[0]), torch.trapezoid(c, c[0, :1]), torch.trapezoid(c, c[0, :, :1], dim=1))
 trapz: a.trapz(v) ~ torch.trapz(a, v)
 cumulative_trapezoid: (a.cumulative_trapezoid(), a.cumulative_trapezoid(v)) ~ (torch.cumulative_trapezoid(a), torch.cumulative_trapezoid(a, v))
 addbmm: (a[:3, :3]).addbmm(c, c.mT, alpha=2)
@@ -251,6 +251,9 @@ def test_tensordot_over_the_last_dims(dims: int) -> None:
         (lambda t: t.diff(-1), "diff: n=-1"),
         (lambda t: t.sum().diff(), "diff: a number has no neighbours"),
         (lambda t: t.trapezoid(t[0, :1]), "trapezoid: 1 places for 2 samples"),
+        (lambda t: t[0].trapezoid(t), "trapezoid: places of 2 dims for samples of 1"),
+        (lambda t: t[None, None].trapezoid(t[:, :1].expand(2, 3)), "trapezoid: 3 places for 2 samples"),
+        (lambda t: t[0, 0].trapezoid(t), "trapezoid: one number has no samples"),
         (lambda t: t.narrow(0, 1, 2), "narrow: start 1, length 2 for dim 0 of size 2"),
         (lambda t: t.narrow(0, -3, 1), "narrow: start -3"),
         (lambda t: t.tile(-1), "tile: dims="),

@@ -15,7 +15,9 @@ _SPARSE: Final = "it has no meaning here, because there are no sparse or ragged 
 _QUANTIZED: Final = (
     "it has no meaning here, because there are no quantized dtypes: t.cast(dtypes.int8) and a scale of your own, or fp8"
 )
-_LINEAR: Final = "qr(), svd() and inverse() are here; numpy has the rest: Tensor(numpy function of t.numpy())"
+_LINEAR: Final = (
+    "qr(), svd() and inverse() are here; numpy and scipy have the rest: Tensor(their function of t.numpy())"
+)
 _SPECIAL: Final = "it is a special function of scipy: Tensor(scipy.special function of t.numpy())"
 _NO_MODE: Final = "it has no meaning here, because backward() differentiates when it is called; detach() cuts a graph"
 _ONE_ORDER: Final = "it has no meaning here, because sums have one order: results are deterministic"

@@ -14,6 +14,7 @@ _ALL_GRADS: Final = "backward fills grad of every live float tensor, results in 
 _NO_COMPLEX: Final = "there are no complex numbers"
 _SIZE: Final = "the size of its result depends on values; read them with numpy() first"
 _OVER_NUMPY: Final = "numpy has it: Tensor(numpy function of t.numpy())"
+_OVER_SCIPY: Final = "scipy has it: Tensor(scipy function of t.numpy())"
 _ANY_DIMS: Final = "takes any number of dims"
 _TRIANGLE: Final = "the coordinates under a mask are mask.nonzero(): Tensor.ones(n, m).tril().nonzero().T"
 _RANDOM: Final = "with u = Tensor.rand(*t.shape) write t.assign of "
@@ -54,14 +55,14 @@ METHODS: Final = {
     "map_": "write the function of tensors: all methods are lazy and fuse",
     "apply_": "write the function of tensors: all methods are lazy and fuse",
     "nanmedian": "sort it and take the middle: t.sort(dim)[0]",
-    "mode": _OVER_NUMPY,
+    "mode": _OVER_SCIPY,
     "bincount": "write t.one_hot(n).sum(0)",
     "histc": _OVER_NUMPY,
     "searchsorted": "count what is smaller: (sorted < t.unsqueeze(-1)).sum(-1)",
     "erfc": "write 1 - t.erf(), which loses digits above 2",
-    "erfinv": _OVER_NUMPY,
-    "lgamma": _OVER_NUMPY,
-    "digamma": _OVER_NUMPY,
+    "erfinv": _OVER_SCIPY,
+    "lgamma": _OVER_SCIPY,
+    "digamma": _OVER_SCIPY,
     "det": "the QR decomposition has it up to the sign: t.qr()[1].diagonal().prod()",
     "logdet": "the QR decomposition has it: t.qr()[1].diagonal().abs().log().sum()",
     "solve": "write a.inverse() @ b",
@@ -91,7 +92,7 @@ METHODS: Final = {
     "to_sparse": "there are no sparse tensors",
     "bucketize": "count what is smaller: (boundaries < t.unsqueeze(-1)).sum(-1)",
     "slogdet": "the QR decomposition has it: t.qr()[1].diagonal().abs().log().sum()",
-    "matrix_exp": _OVER_NUMPY,
+    "matrix_exp": _OVER_SCIPY,
     "put_": "write t.flatten()[indices] = values",
     "fill_diagonal_": "write t[i, i] = value with i = Tensor.arange(n)",
     "broadcast_tensors": "write t.expand(shape); operators broadcast by themselves",

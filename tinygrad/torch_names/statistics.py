@@ -186,11 +186,16 @@ class StatisticsNames(NumberNames):
 
     def _trapezoids(self, x: Any, dx: float, dim: int, name: str) -> tuple[int, Self]:
         axis = self._resolve_dim(dim, op=name)
+        require_shape(self.ndim > 0, name, "one number has no samples", {"samples": self}, "at least 1 dim")
         size, t = self.shape[axis], self._float()  # sums of small integers would wrap
         mean = (t._slice_dim(axis, min(1, size), size) + t._slice_dim(axis, 0, max(size - 1, 0))) * 0.5
         if x is None:
             return axis, mean * dx
         x = self.ufix(x)._float()
+        if x.ndim > 1:  # aligned at the right, as operands are
+            x = x.reshape((*(1,) * (self.ndim - x.ndim), *x.shape))
+        require_shape(x.ndim <= self.ndim, name, f"places of {x.ndim} dims for samples of {self.ndim}",
+                      {"samples": self, "places": x}, "places along one dim, or of shapes that broadcast")  # fmt: skip
         places = x.shape[0 if x.ndim == 1 else axis] if x.ndim else 1
         require_shape(places == size, name, f"{places} places for {size} samples", {"samples": self, "places": x},
                       "one place per sample")  # fmt: skip
