@@ -24,7 +24,7 @@ from test.helpers_cases import (
     t,
     with_int_indices,
 )
-from tinygrad import Tensor
+from tinygrad import Tensor, dtypes
 
 # ---- 9. matmul, convolution, pooling, normalisation ------------------------------------------------------------------
 
@@ -349,3 +349,24 @@ FAULTS: list[Fault] = [
 def test_faults(call: Callable[[], Any], error: type[BaseException], match: str) -> None:
     with pytest.raises(error, match=match):
         call()
+
+
+def test_scatters_to_a_weak_dtype_have_the_dtype_of_arithmetic() -> None:
+    weak = Tensor([[1, 2, 3], [4, 5, 6]]) * 1.0
+    at, rows = Tensor([[0, 1, 0]]), Tensor([1])
+    assert weak.dtype is dtypes.weakfloat
+    for src, dtype in (
+        (9.0, dtypes.float32),
+        (weak * 0 + 9, dtypes.float32),
+        (Tensor([[9.0] * 3]).half(), dtypes.float16),
+    ):
+        found = weak.scatter(0, at, src)
+        assert found.dtype is dtype
+        assert found.tolist() == [[9.0, 2.0, 9.0], [4.0, 9.0, 6.0]]
+    assert weak.scatter_add(0, at, Tensor([[1.0] * 3])).tolist() == [[2.0, 2.0, 4.0], [4.0, 6.0, 6.0]]
+    assert weak.scatter_reduce(0, at, weak, "amax").tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    assert weak.index_fill(0, rows, 3.0).tolist() == [[1.0, 2.0, 3.0], [3.0, 3.0, 3.0]]
+    assert weak.index_copy(0, rows, Tensor([[7.0] * 3])).tolist() == [[1.0, 2.0, 3.0], [7.0, 7.0, 7.0]]
+    assert (Tensor([True, False]) + 1).scatter(0, rows, 7).tolist() == [2, 7]
+    with pytest.raises(RuntimeError, match=r"scatter: src is dtypes\.int, the tensor dtypes\.float"):
+        weak.scatter(0, at, Tensor([[1, 2, 3]]))

@@ -628,3 +628,12 @@ def test_one_row_of_what_is_padded_along_the_split_axis(select: Operation) -> No
     wanted = select(whole).numpy()
     for spread in (whole.shard(TWO, 0).clone(), whole.shard(TWO, 0).realize()):
         np.testing.assert_array_equal(select(spread).numpy(), wanted)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_repetitions_of_a_weak_dtype(axis: int | None) -> None:
+    array = np.arange(8, dtype=np.int32).reshape(2, 4)
+    weak = Tensor(array).shard(TWO, axis) * 1.5
+    assert weak.dtype is dtypes.weakfloat
+    np.testing.assert_array_equal(weak.repeat(2, 3).numpy(), np.tile(array * np.float32(1.5), (2, 3)))
+    np.testing.assert_array_equal(weak.roll(1, 0).repeat(1, 2).numpy(), np.tile(array[::-1] * np.float32(1.5), (1, 2)))

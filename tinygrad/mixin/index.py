@@ -12,7 +12,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tinygrad.dtype import dtypes
-from tinygrad.dtype_lattice import require_fit
+from tinygrad.dtype_lattice import least_upper_dtype, require_fit, strong_dtype
 from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.helpers import CHECK_BOUNDS, prod
 from tinygrad.mixin.composite import CompositeShapeError, RankError
@@ -368,12 +368,19 @@ class IndexMixin(MaskMixin):
             raise TypeError(f"scatter: reduce={reduce!r}; expected None, 'add' or 'multiply'")
         if reduce is not None and hasattr(src, "_uop"):
             raise TypeError("scatter: reduce takes a number as src; scatter_reduce takes tensors")
-        axis = self._check_index("scatter", dim, index)
-        values = self._scatter_source("scatter", axis, index, src)
+        x = self._strong_beside(src)
+        axis = x._check_index("scatter", dim, index)
+        values = x._scatter_source("scatter", axis, index, src)
         kind: str = {"multiply": "prod", "add": "sum"}.get(str(reduce), "last")
-        if isinstance(self.device, tuple):
-            return self._scatter_compare(axis, index, values, kind, True)
-        return self._scatter_store(axis, index, values, kind, True)
+        if isinstance(x.device, tuple):
+            return x._scatter_compare(axis, index, values, kind, True)
+        return x._scatter_store(axis, index, values, kind, True)
+
+    def _strong_beside(self, src: Any) -> Self:
+        """Return a tensor that may be written to: one of a weak dtype gets the dtype of arithmetic with ``src``."""
+        if self.dtype not in dtypes.weaks:
+            return self
+        return self.cast(strong_dtype(least_upper_dtype(self.dtype, src.dtype) if hasattr(src, "_uop") else self.dtype))
 
     def _scatter_store(self, axis: int, index: Self, values: Self, reduce: str, include_self: bool) -> Self:
         """Scatter by one store in program order, so in time linear in the size of the index."""
@@ -452,12 +459,13 @@ class IndexMixin(MaskMixin):
         """
         if reduce not in {"sum", "prod", "mean", "amax", "amin"}:
             raise RuntimeError(f"scatter_reduce: reduce={reduce!r}; expected sum, prod, mean, amax or amin")
-        axis = self._check_index("scatter_reduce", dim, index)
-        values = self._scatter_source("scatter_reduce", axis, index, src)
+        x = self._strong_beside(src)
+        axis = x._check_index("scatter_reduce", dim, index)
+        values = x._scatter_source("scatter_reduce", axis, index, src)
         # A comparison of few places, or on several devices. A maximum of bools is no arithmetic.
-        if stores_are_dear(self._uop, self.shape[axis], index.shape[axis]) or self.dtype is dtypes.bool:
-            return self._scatter_compare(axis, index, values, reduce, include_self)
-        return self._scatter_store(axis, index, values, reduce, include_self)
+        if stores_are_dear(x._uop, x.shape[axis], index.shape[axis]) or x.dtype is dtypes.bool:
+            return x._scatter_compare(axis, index, values, reduce, include_self)
+        return x._scatter_store(axis, index, values, reduce, include_self)
 
     def _scatter_compare(self, axis: int, index: Self, values: Self, reduce: str, include_self: bool) -> Self:
         """Scatter by comparing every place with every index; for few elements, and for what is no plain store."""

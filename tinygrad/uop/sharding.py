@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tinygrad.dtype import dtypes
+from tinygrad.dtype_lattice import strong_dtype
 from tinygrad.errors import ShapeError, error_text, shown
 from tinygrad.helpers import prod
 from tinygrad.mixin.hooks import Hooks, same_size
@@ -283,7 +284,9 @@ class ShardMethods(Hooks):
     def gathered(self) -> UOp:
         """Return the value with all of it on each of its devices."""
         u = self._uop
-        return u if u.axis is None or u.device is None else u.copy_to_device(u.device)
+        if u.axis is None or u.device is None:
+            return u
+        return u.cast(strong_dtype(u.dtype)).copy_to_device(u.device).cast(u.dtype)  # a weak dtype is in no memory
 
     def place_like(self, like: UOp) -> UOp:
         """Return this value where another one is: on its device or devices, split as it is."""
