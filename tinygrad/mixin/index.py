@@ -462,6 +462,9 @@ class IndexMixin(MaskMixin):
         x = self._strong_beside(src)
         axis = x._check_index("scatter_reduce", dim, index)
         values = x._scatter_source("scatter_reduce", axis, index, src)
+        if reduce == "mean" and dtypes.is_float(x.dtype) and x.dtype.itemsize < 4:
+            wide = x.float().scatter_reduce(axis, index, values.float(), reduce, include_self)
+            return wide.cast(x.dtype)  # a sum may overflow where the mean does not
         # A comparison of few places, or on several devices. A maximum of bools is no arithmetic.
         if stores_are_dear(x._uop, x.shape[axis], index.shape[axis]) or x.dtype is dtypes.bool:
             return x._scatter_compare(axis, index, values, reduce, include_self)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.dtype import dtypes, least_upper_dtype, sum_acc_dtype
 from tinygrad.errors import DTypeError, ShapeError, error_text, shown
 from tinygrad.mixin.composite import ContractionError, sizes_differ
 from tinygrad.mixin.hooks import same_shape
@@ -89,7 +89,7 @@ class LossMixin(ReduceMixin):
             loss = kept.where(loss, 0)
             scale = kept.cast(loss.dtype) if scale is None else kept.where(scale, 0)
         if reduction == "mean" and scale is not None:
-            return loss.sum() / scale.sum()
+            return loss._quotient_of_sum(scale.sum(dtype=sum_acc_dtype(scale.dtype)))
         return loss._do_reduction(reduction)
 
     def _check_class_weights(self, name: str, weight: Self | None, axis: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tinygrad.dtype import DTypeLike, dtypes, least_upper_dtype, to_dtype
+from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, to_dtype
 from tinygrad.errors import ArgumentError, ShapeError, error_text, shown
 from tinygrad.mixin.composite import (
     CompositeShapeError,
@@ -241,19 +241,24 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
 
     # ---- softmax ---------------------------------------------------------------------------------------------------
 
-    def _shifted(self, axis: int, dtype: DTypeLike | None) -> Self:
-        """Return self minus its maximum along the axis, as floats; the maximum is a constant to the gradient."""
+    def _shifted(self, axis: int, dtype: DTypeLike | None) -> tuple[Self, DType]:
+        """Return self minus its maximum along the axis, and the dtype of what is made of it.
+
+        The maximum is a constant to the gradient. The difference is float32 or wider: a sum of exponentials would
+        leave the range of half precision where there are many, and each step would round.
+        """
         axis = self._resolve_dim(axis, op="softmax")
         x = self if dtype is None else self.cast(dtype)
-        x = x if dtypes.is_float(x.dtype) and x.dtype not in dtypes.weaks else x.cast(dtypes.default_float)
-        return x - x.max(axis=axis, keepdim=True).detach() if self.ndim else x - x.detach()
+        own = x.dtype if dtypes.is_float(x.dtype) and x.dtype not in dtypes.weaks else dtypes.default_float
+        x = x.cast(own).cast(least_upper_dtype(own, dtypes.float32))
+        return (x - x.max(axis=axis, keepdim=True).detach() if self.ndim else x - x.detach()), own
 
     def softmax(self, axis: int = -1, dtype: DTypeLike | None = None, *, dim: int | None = None) -> Self:
-        """Return exp(x) / sum(exp(x)) along an axis, from x minus its maximum.
+        """Return exp(x) / sum(exp(x)) along an axis, from x minus its maximum; narrow floats are rounded at the end.
 
         Args:
             axis: The axis that sums to 1.
-            dtype: Of computation and result.
+            dtype: Of the result; x is cast to it first.
             dim: Another name of ``axis``.
 
         Example:
@@ -261,8 +266,10 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
             [0.5, 0.5]
         """
         axis = axis if dim is None else dim
-        e = self._shifted(axis, dtype).exp()
-        return e / (e.sum(axis=axis, keepdim=True) if self.ndim else e)
+        shifted, own = self._shifted(axis, dtype)
+        e = shifted.exp()
+        share: Self = e / (e.sum(axis=axis, keepdim=True) if self.ndim else e)
+        return share.cast(own)
 
     def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None, *, dim: int | None = None) -> Self:
         """Return the logarithm of ``softmax``, computed directly.
@@ -272,9 +279,10 @@ class OpMixin(ConvMixin, PoolMixin, NormMixin, LossMixin, ScanMixin, IndexMixin,
             [-1000.0, -1000.0, 0.0]
         """
         axis = axis if dim is None else dim
-        shifted = self._shifted(axis, dtype)
+        shifted, own = self._shifted(axis, dtype)
         e = shifted.exp()
-        return shifted - (e.sum(axis=axis, keepdim=True) if self.ndim else e).log()
+        logarithm: Self = shifted - (e.sum(axis=axis, keepdim=True) if self.ndim else e).log()
+        return logarithm.cast(own)
 
     def softmin(self, axis: int = -1, dtype: DTypeLike | None = None, *, dim: int | None = None) -> Self:
         """Return ``softmax(-x)``.

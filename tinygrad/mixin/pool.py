@@ -169,7 +169,7 @@ class PoolMixin(ResizeMixin):
         if divisor_override is not None:
             if divisor_override == 0:
                 raise ValueError("avg_pool2d: divisor_override=0; expected another number than 0")
-            return windows(self).sum(axis=axes) / divisor_override
+            return windows(self)._quotient_of_sum(divisor_override, axes)
         if not count_include_pad:
             self._check_padding_is_small("avg_pool2d", kernel, padding, pads)
             self._check_windows_reach_in("avg_pool2d", kernel, steps, apart, grown)
@@ -183,8 +183,7 @@ class PoolMixin(ResizeMixin):
             count = wide._pool_windows(kernel, steps, apart, rest, 0).sum(axis=axes)
         else:
             count = windows(counted).sum(axis=axes)
-        total = windows(self).sum(axis=axes)
-        return total / count.cast(total.dtype if dtypes.is_float(total.dtype) else dtypes.default_float)
+        return windows(self)._quotient_of_sum(count, axes)
 
     def max_pool2d(
         self,

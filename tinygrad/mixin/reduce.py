@@ -83,6 +83,14 @@ class ReduceMixin(ElementwiseMixin):
         total = self.cast(acc)._reduce(Ops.ADD, axis if dim is None else dim, keepdim, "sum")
         return total.cast(self._result_dtype(acc)) if dtype is None else total
 
+    def _quotient_of_sum(self, count: Any, axis: Axis = None, keepdim: bool = False) -> Self:
+        """Return the sum over ``axis`` by ``count``, a number or a tensor: narrow floats are rounded once, at the end.
+
+        Such a sum may leave the range of its dtype where the quotient does not.
+        """
+        quotient: Self = self.sum(axis, keepdim, dtype=sum_acc_dtype(self.dtype)) / count
+        return quotient.cast(self._result_dtype(quotient.dtype))
+
     def _result_dtype(self, acc: DType) -> DType:
         """Sums of strong floats return in their own dtype, all others in that of the accumulator."""
         return self.dtype if dtypes.is_float(self.dtype) and self.dtype not in dtypes.weaks else acc

@@ -200,7 +200,9 @@ class ArithmeticNames(ShapeNames):
 
     def nanmean(self, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Self:
         """``t.nansum(dim, keepdim) / (~t.isnan()).sum(dim, keepdim)``."""
-        return self._float().nansum(dim, keepdim, dtype=dtype) / self.isnan().logical_not().sum(dim, keepdim)
+        values = self._float() if dtype is None else self.cast(dtype)
+        count = values.isnan().logical_not().sum(dim, keepdim)
+        return values.isnan().where(0, values)._quotient_of_sum(count, dim, keepdim)
 
     def diff(self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None) -> Self:
         """``t[1:] - t[:-1]`` along ``dim``, ``n`` times, of ``prepend.cat(t, append, dim=dim)``."""

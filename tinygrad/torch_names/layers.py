@@ -265,8 +265,8 @@ class LayerNames(ImageNames):
         mask, found = counts.unsqueeze(-1), counts.sum(1, keepdim=True)
         if mode == "max":
             return (found > 0).where(mask.where(rows, -math.inf).max(1), 0.0).cast(weight.dtype)
-        total = mask.where(rows, 0.0).sum(1)
-        return (total if mode == "sum" else total / found.maximum(1)).cast(weight.dtype)
+        kept = mask.where(rows, 0.0)
+        return (kept.sum(1) if mode == "sum" else kept._quotient_of_sum(found.maximum(1), 1)).cast(weight.dtype)
 
     def _check_offsets(self, offsets: Self) -> None:
         """Raise unless offsets that are few and in memory begin at 0, do not fall, and end within the ids."""

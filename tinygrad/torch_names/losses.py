@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.dtype import dtypes, least_upper_dtype, sum_acc_dtype
 from tinygrad.mixin.loss import known_values, nan_unless, require_classes
 from tinygrad.torch_names.checks import require_number, require_same_shape
 from tinygrad.torch_names.layers import LayerNames
@@ -30,7 +30,9 @@ class LossNames(LayerNames):
         if weight is None:
             return self._do_reduction(reduction)
         terms = self * weight
-        return terms.sum() / weight.sum() if reduction == "mean" else terms._do_reduction(reduction)
+        if reduction == "mean":
+            return terms._quotient_of_sum(weight.sum(dtype=sum_acc_dtype(weight.dtype)))
+        return terms._do_reduction(reduction)
 
     def mse_loss(self, target: Self, reduction: Any = "mean", weight: Self | None = None) -> Self:
         """``(t - target).square().mean()``, or the mean with ``weight``."""
@@ -55,7 +57,7 @@ class LossNames(LayerNames):
     def kl_div(self, target: Self, reduction: Any = "mean", log_target: bool = False) -> Self:
         """``(target * (target.log() - t)).mean()``, t and (``log_target``) target as logarithms; also ``batchmean``."""
         loss = target.exp() * (target - self) if log_target else target.xlogy(target) - target * self
-        return loss.sum() / self.shape[0] if reduction == "batchmean" else loss._do_reduction(reduction)
+        return loss._quotient_of_sum(self.shape[0]) if reduction == "batchmean" else loss._do_reduction(reduction)
 
     def binary_cross_entropy(self, target: Self, weight: Self | None = None, reduction: Any = "mean") -> Self:
         """``t.binary_crossentropy(target)``, each term times ``weight``."""
