@@ -146,9 +146,9 @@ def _decode_fp8(byte: int, fmt: Fp8Format) -> float:
             return math.nan
     elif fmt.infinity is not None:
         if size >= fmt.infinity:
-            return sign * math.inf if size == fmt.infinity else math.nan
+            return sign * math.inf if size == fmt.infinity else math.copysign(math.nan, sign)
     elif size == 0x7F:
-        return math.nan
+        return math.copysign(math.nan, sign)
     exponent, mantissa = size >> fmt.mantissa_bits, size & ((1 << fmt.mantissa_bits) - 1)
     if exponent:
         mantissa += 1 << fmt.mantissa_bits

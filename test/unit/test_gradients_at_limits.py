@@ -54,6 +54,11 @@ CASES: dict[str, Case] = {
                     lambda x, y: F.poisson_nll_loss(x, y, log_input=False), [[0.0, 0.0, 2.0], [0.0, 1.0, 5.0]], (0,)),
     "gaussian_nll": (lambda x, y, v: x.gaussian_nll_loss(y, v), lambda x, y, v: F.gaussian_nll_loss(x, y, v),
                      [[0.0, 1.0, 2.0], [0.0, 1.0, 3.0], [0.0, 1.0, 1e-9]], (0, 2)),
+    **{name: (lambda x, y, name=name: getattr(x, name)(y), lambda x, y, name=name: getattr(F, name)(x, y),
+              [[INF, -INF, 1e30, 1.0, 2.0, -0.5], [0.0, 1.0, 0.0, 0.0, 2.0, -INF]], (0, 1))
+       for name in ("huber_loss", "smooth_l1_loss", "l1_loss")},
+    "logaddexp2": (lambda x, y: x.logaddexp2(y), torch.logaddexp2,
+                   [[INF, 1.0, -INF, 1.0, 1e30, 3.0], [0.0, INF, 1.0, -INF, 1.0, 3.0]], (0, 1)),
     "xlogy": (lambda x, y: x.xlogy(y), torch.xlogy,
               [[0.0, 0.0, 1.0, 1.0, 2.0, 0.0, 0.0], [0.0, 1.0, 0.0, 1.0, -1.0, -1.0, INF]], (0, 1)),
     "xlogy of one tensor": (lambda x: x.xlogy(x) , lambda x: torch.xlogy(x, x), [[0.5, 1.0, 2.0]], (0,)),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad import Tensor, nn
+from tinygrad import Tensor, dtypes, nn
 
 torch = pytest.importorskip("torch")
 
@@ -64,7 +64,7 @@ margin_ranking_loss: v.margin_ranking_loss(v * 2, v.sign(), 0.3) ~ F.margin_rank
 triplet_margin_loss: (a.triplet_margin_loss(a * 2, a * 3), a.triplet_margin_loss(a * 2, a * 2.5, 2.0, swap=True)) ~ (F.triplet_margin_loss(a, a * 2, a * 3), F.triplet_margin_loss(a, a * 2, a * 2.5, 2.0, swap=True))
 cosine_embedding_loss: a.cosine_embedding_loss(a * a, a[:, 0].sign(), 0.1) ~ F.cosine_embedding_loss(a, a * a, a[:, 0].sign(), 0.1)
 poisson_nll_loss: (a.poisson_nll_loss(a.abs(), full=True), a.abs().poisson_nll_loss(a.abs() * 2, False)) ~ (F.poisson_nll_loss(a, a.abs(), full=True), F.poisson_nll_loss(a.abs(), a.abs() * 2, False))
-gaussian_nll_loss: (a.gaussian_nll_loss(a * 2, a.abs()), a.gaussian_nll_loss(a * 2, a.abs(), True, 1.0)) ~ (F.gaussian_nll_loss(a, a * 2, a.abs()), F.gaussian_nll_loss(a, a * 2, a.abs(), True, 1.0))
+gaussian_nll_loss: (a.gaussian_nll_loss(a * 2, a.abs()), a.gaussian_nll_loss(a * 2, a.abs(), True, 1.0), a.gaussian_nll_loss(a * 2, a[:, 0].abs())) ~ (F.gaussian_nll_loss(a, a * 2, a.abs()), F.gaussian_nll_loss(a, a * 2, a.abs(), True, 1.0), F.gaussian_nll_loss(a, a * 2, a[:, 0].abs()))
 cosine_similarity: (a.cosine_similarity(a * a), a.cosine_similarity(v, 0)) ~ (F.cosine_similarity(a, a * a), F.cosine_similarity(a, v, 0))
 pairwise_distance: (a.pairwise_distance(a * 2), a.pairwise_distance(v, 1.0, keepdim=True)) ~ (F.pairwise_distance(a, a * 2), F.pairwise_distance(a, v, 1.0, keepdim=True))
 fold: (a.reshape(1, 4, 3).fold((2, 4), 2), (c.reshape(2, 4, 3) * 2).fold((5, 2), (2, 2), 1, (1, 0), (2, 1)), a.flatten().reshape(4, 3).fold((2, 4), (2, 2))) ~ (F.fold(a.reshape(1, 4, 3), (2, 4), 2), F.fold(c.reshape(2, 4, 3) * 2, (5, 2), (2, 2), 1, (1, 0), (2, 1)), F.fold(a.flatten().reshape(4, 3), (2, 4), (2, 2)))
@@ -93,6 +93,14 @@ def test_call(name: str, ours: str, theirs: str) -> None:
 @pytest.mark.parametrize(("name", "ours", "theirs"), rows(CALLS), ids=lambda text: "")
 def test_gradient(name: str, ours: str, theirs: str) -> None:
     assert_gradient(ours, theirs)
+
+
+def test_places_of_affine_grid_are_as_exact_as_theta() -> None:
+    theta = np.array([[[0.9, 0.1, 0.3], [-0.2, 1.1, 0.7]]])
+    grid = Tensor(theta).affine_grid((1, 1, 3, 7))
+    assert grid.dtype == dtypes.float64
+    exact = torch.nn.functional.affine_grid(torch.tensor(theta), [1, 1, 3, 7], align_corners=False).numpy()
+    np.testing.assert_allclose(grid.numpy(), exact, rtol=1e-14, atol=1e-14)
 
 
 IMAGE, GRID = Tensor.ones(1, 3, 6, 6), Tensor.zeros(1, 2, 2, 2)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.helpers import make_tuple, prod
 from tinygrad.mixin.conv import pads_of, per_dim
 from tinygrad.mixin.resize import cubic_weights
@@ -120,7 +120,7 @@ class ImageNames(ProductNames):
             require_int("affine_grid", "size", n, 1)
         spatial, axes = tuple(size[2:]), []
         for i, n in enumerate(spatial):
-            places = (type(self).arange(n, dtype=dtypes.float32) * 2 - (n - 1)) / (
+            places = (type(self).arange(n, dtype=least_upper_dtype(self.dtype, dtypes.float32)) * 2 - (n - 1)) / (
                 max(n - 1, 1) if align_corners else n
             )
             axes.append(places.reshape([-1 if i == j else 1 for j in range(dims)]).expand(spatial))

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype, sum_acc_dtype
+from tinygrad.mixin.hooks import same_shape
 from tinygrad.mixin.loss import known_values, nan_unless, require_classes
 from tinygrad.torch_names.checks import require_number, require_same_shape
 from tinygrad.torch_names.layers import LayerNames
@@ -46,7 +47,9 @@ class LossNames(LayerNames):
         """``(d < delta).where(0.5 * d * d, delta * (d - 0.5 * delta)).mean()`` with d = (t - target).abs()."""
         require_number(delta > 0, "huber_loss", "delta", delta, "delta > 0")
         d = (self - target).abs()
-        loss = (d < delta).where(d * d * 0.5, delta * (d - 0.5 * delta))
+        is_small = d < delta
+        small = is_small.where(d, 0.0)  # the slope of an infinite square times 0 would be NaN
+        loss = is_small.where(small * small * 0.5, delta * (d - 0.5 * delta))
         return (loss if weight is None else loss * weight)._do_reduction(reduction)
 
     def smooth_l1_loss(self, target: Self, reduction: Any = "mean", beta: float = 1.0) -> Self:
@@ -119,10 +122,15 @@ class LossNames(LayerNames):
     def gaussian_nll_loss(
         self, target: Self, var: Any, full: bool = False, eps: float = 1e-6, reduction: Any = "mean"
     ) -> Self:
-        """``0.5 * (var.log() + (t - target).square() / var).mean()``; ``full`` adds log(2 pi) / 2."""
+        """``0.5 * (var.log() + (t - target).square() / var).mean()``; ``full`` adds log(2 pi) / 2.
+
+        ``var`` has the shape of t, or that without its last dim: one for each row.
+        """
         if isinstance(var, (int, float)):
             require_number(var >= 0, "gaussian_nll_loss", "var", var, "var >= 0")
         given: Self = self.ufix(var)
+        if self.ndim and given.ndim and same_shape(given.shape, self.shape[:-1]):
+            given = given.unsqueeze(-1)  # one variance for each row
         variance = given + (given.clamp(eps, None) - given).detach()  # the gradient of what is below eps still flows
         loss = (variance.log() + (self - target).square() / variance) * 0.5
         return (loss + 0.5 * math.log(2 * math.pi) if full else loss)._do_reduction(reduction)

@@ -178,8 +178,16 @@ class ProductNames(StatisticsNames):
         return self.flatten()[index]
 
     def take_along_dim(self, indices: Self, dim: int | None = None) -> Self:
-        """``t.gather(dim, indices)``; of ``t.flatten()`` without ``dim``."""
-        return self.flatten().gather(0, indices.flatten()) if dim is None else self.gather(dim, indices)
+        """``t.gather(dim, indices)``, the other dims broadcast; of ``t.flatten()`` without ``dim``."""
+        if dim is None:
+            return self.flatten().gather(0, indices.flatten())
+        require_shape(indices.ndim == self.ndim, "take_along_dim", f"indices of {indices.ndim} dims",
+                      {"input": self, "indices": indices}, "as many dims as the input")  # fmt: skip
+        axis = self._resolve_dim(dim, op="take_along_dim")
+        own, chosen = ((*x.shape[:axis], 1, *x.shape[axis + 1 :]) for x in (self, indices))
+        rest = broadcast_shape(own, chosen)
+        values, places = (x.expand((*rest[:axis], x.shape[axis], *rest[axis + 1 :])) for x in (self, indices))
+        return values.gather(axis, places)
 
     def _like_source(self, name: str, dim: int, index: Self, source: Any) -> tuple[int, Self, Self]:
         """Return the dim, and an index and values of the shape that ``scatter`` takes."""
