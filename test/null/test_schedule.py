@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tinygrad.mixin.gradient import compute_gradient
@@ -89,6 +91,47 @@ def test_siblings_share_a_kernel() -> None:
     calls = kernels(write_m, write_p)
     assert len(calls) == 1, "an optimiser step of one parameter is one kernel with two stores"
     assert len(calls[0].src[0].src) == 2
+
+
+def _transposed_gradient() -> list[UOp]:
+    # Of a linear layer with as many inputs as outputs: the results and the gradient of x have the same loops.
+    x, w, g = storage(32, 64), storage(64, 64), storage(32, 64)
+    return [x.dot(w.permute(1, 0)).contiguous(), g.dot(w).contiguous()]
+
+
+def _queries_and_keys() -> list[UOp]:
+    x = storage(32, 64)
+    return [x.dot(storage(64, 64)).contiguous() for _ in range(2)]
+
+
+def _convolution_and_gradient() -> list[UOp]:
+    x, w, g = storage(2, 8, 6, 6), storage(8, 8, 3, 3), storage(2, 8, 6, 6)
+    flipped = w.flip(2, 3).permute(1, 0, 2, 3)
+    return [x.conv2d(w, padding=1).contiguous(), g.conv2d(flipped, padding=1).contiguous()]
+
+
+def _few_rows() -> list[UOp]:
+    x = storage(2, 64)
+    return [x.dot(storage(64, 64)).contiguous() for _ in range(2)]
+
+
+@pytest.mark.parametrize("make", [_transposed_gradient, _queries_and_keys, _convolution_and_gradient, _few_rows])
+def test_contractions_do_not_share_a_kernel(make: Callable[[], list[UOp]]) -> None:
+    # Together they took up to twenty times as long: no tile of sums fits the registers twice.
+    reduces = [sum(u.op is Ops.REDUCE for u in c.src[0].toposort()) for c in kernels(*make())]
+    assert [n for n in reduces if n] == [1, 1]
+
+
+def test_sums_that_are_bound_by_memory_share_a_kernel() -> None:
+    # The gradients of a norm: one factor runs along all loops, so the kernel is as slow as memory.
+    g, x, w = storage(32, 64), storage(32, 64), storage(64)
+    scaled = g * w.reshape(1, 64)
+    assert len(kernels(scaled.sum(axis=1), (scaled * x).sum(axis=1))) == 1
+
+
+def test_sums_along_rows_and_columns_of_a_matrix_stay_apart() -> None:
+    w, x, g = storage(64, 64), storage(64), storage(64)
+    assert len(kernels((w * x).sum(axis=1), (w.permute(1, 0) * g).sum(axis=1))) == 2
 
 
 def test_shifted_in_place_write_goes_through_a_copy() -> None:

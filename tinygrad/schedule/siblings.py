@@ -4,7 +4,8 @@ In:   kernels with one nest each.
 Out:  fewer kernels: independent ones with equal loops (and, if they reduce, equal reductions) become one kernel with
       several stores. An optimiser's updates of a parameter and its moments, mean and variance, the gradients that
       share a mask: each operand is then read once.
-Why:  such kernels are bound by memory, and each launch costs time.
+Why:  such kernels are bound by memory, and each launch costs time. Products of matrices and convolutions are not bound
+      by it, and stay apart: tiles of one hold its sums in registers, which two would have to share.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from tinygrad.helpers import prod
 from tinygrad.record import replace
 from tinygrad.schedule.kernel import Kernel, Leaf, StoreNest
 from tinygrad.schedule.ordering import Edges, build_edges, in_place_hazard, includes, order_kernels
+from tinygrad.schedule.split import contraction_operands
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.rewrite import substitute
@@ -22,12 +24,23 @@ MAX_BUFFERS = 24
 WINDOW = 256  # kernels that are compared with each other
 MAX_MATES = 16  # kernels with equal loops that are looked at
 SMALL = 4096  # kernels of so few elements merge even without a common operand: launching costs more than running
+MIN_USES = 2  # of each value that a contraction loads: with fewer, it is bound by memory as other sums are
 
 
 def _reductions(nest: StoreNest) -> tuple[UOp, ...]:
     if not nest.value.op_in_backward_slice_with_self(Ops.REDUCE):
         return ()
     return tuple(u for u in nest.value.toposort() if u.op is Ops.REDUCE)
+
+
+def _is_contraction(nest: StoreNest) -> bool:
+    """Return whether a nest sums products of factors of which neither runs along all of its loops."""
+    for reduce in _reductions(nest):
+        factors = contraction_operands(reduce.src[0]) if reduce.arg[0] is Ops.ADD else None
+        loops = {*nest.ranges, *reduce.src[1:]}
+        if factors and all(prod(tuple(r.src[0].vmax for r in loops - set(f.ranges))) >= MIN_USES for f in factors):
+            return True
+    return False
 
 
 def _loops(nest: StoreNest) -> tuple[UOp, ...]:
@@ -197,20 +210,30 @@ def _fits(merger: _Merger, j: int, i: int) -> bool:
     return stores <= MAX_STORES and len(merger.loaded[j] | merger.loaded[i]) + stores <= MAX_BUFFERS
 
 
+def _accesses(nests: list[StoreNest]) -> set[UOp]:
+    return {u for nest in nests for u in nest.accesses()}
+
+
 def _sibling_nests(merger: _Merger, j: int, i: int) -> list[StoreNest] | None:
     """Return the nests of kernel ``i`` on the loops of ``j`` if they may share a kernel and gain by it, else None."""
     if not merger.independent(j, i) or not _fits(merger, j, i):
         return None
-    a, b = merger.kernels[j], merger.kernels[i]
+    a, b, leaves = merger.kernels[j], merger.kernels[i], merger.leaves
+    nests = [merge_nests(a.nests, n) for n in b.nests]
     common = merger.loaded[j] & merger.loaded[i]
+    if _reductions(a.nests[0]):
+        if any(_is_contraction(n) for n in (*a.nests, *b.nests)):
+            return None
+        # Rows of a matrix and its columns are not read together: only loads at the same positions save anything.
+        loads = _accesses(a.nests) & _accesses(nests)
+        common = {leaves[u.src[0]].storage for u in loads if u.src[0] in leaves}
+        if not common:
+            return None
     size = prod(tuple(r.src[0].vmax for r in a.nests[0].ranges))
     if size > SMALL and not any(prod(s.arg.shape) * 2 > size for s in common):
         return None
-    if not common and _reductions(a.nests[0]):
-        return None
-    nests = [merge_nests(a.nests, n) for n in b.nests]
     trial = Kernel("compute", a.device, [*a.nests, *nests])
-    return None if in_place_hazard(trial, merger.leaves) else nests
+    return None if in_place_hazard(trial, leaves) else nests
 
 
 def merge_siblings(kernels: list[Kernel], leaves: dict[UOp, Leaf]) -> list[Kernel]:
