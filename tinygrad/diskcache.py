@@ -7,8 +7,9 @@ Out:  the value that was stored, or None. A cache may forget: a file that cannot
 Why:  schedules and compiled kernels of one run serve all later ones.
 
 bytes are stored as they are. Other values are pickled, and loaded with an unpickler that knows only plain containers
-and types of this package, so that a manipulated row cannot call anything else. Every row begins with a checksum: one
-whose bytes have changed since (machine code that would run, a shape that would be believed) is a miss too.
+and types of this package, so that a manipulated row cannot call anything else. Every row begins with a checksum of its
+table, its key and its bytes: one that has changed since (machine code that would run, a shape that would be believed),
+or that belongs to another key (pages of a file that was copied while it was written), is a miss too.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ R = TypeVar("R")
 Key: TypeAlias = str | int | Mapping[str, Any]
 
 # Part of every table's name: a new number forgets what older versions stored.
-VERSION: Final = 2
+VERSION: Final = 3
 CACHEDB: str = getenv("CACHEDB", "") or str(cache_home() / "cache.db")
 MAX_BYTES: int = getenv("CACHEDB_MAX_BYTES", 1 << 30)
 
@@ -243,7 +244,7 @@ def diskcache_get(table: str, key: Key) -> Any:
         return row
 
     row = _attempt(read, None)
-    return None if row is None else _decode(row[0])
+    return None if row is None else _decode(row[0], _place(name, columns))
 
 
 def diskcache_get_many(table: str, keys: Iterable[str]) -> dict[str, Any]:
@@ -262,7 +263,7 @@ def diskcache_get_many(table: str, keys: Iterable[str]) -> dict[str, Any]:
         return rows
 
     none: list[tuple[str, Any]] = []
-    decoded = [(key, _decode(blob)) for key, blob in _attempt(read, none)]
+    decoded = [(key, _decode(blob, _place(name, {"key": key}))) for key, blob in _attempt(read, none)]
     return {key: value for key, value in decoded if value is not None}
 
 
@@ -277,7 +278,9 @@ def diskcache_put(table: str, key: Key, val: Any, prepickled: bool = False) -> A
     """
     if CACHELEVEL.get() < 1:
         return val
-    row = _Row(_table_name(table), _columns(key), _sealed(_PICKLED + val) if prepickled else _encode(val))
+    name, columns = _table_name(table), _columns(key)
+    place = _place(name, columns)
+    row = _Row(name, columns, _sealed(_PICKLED + val, place) if prepickled else _encode(val, place))
     delayed = _delayed.get()
     if delayed is None:
         _write([row])
@@ -453,19 +456,24 @@ def _shrink(connection: sqlite3.Connection) -> None:
 # ---- values --------------------------------------------------------------------------------------------------------
 
 
-def _sealed(content: bytes) -> bytes:
-    return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little") + content
+def _place(table: str, columns: Mapping[str, Any]) -> int:
+    """Return a number for the place of a row, with which its checksum begins."""
+    return zlib.crc32(repr((table, sorted(columns.items()))).encode(errors="surrogatepass"))
 
 
-def _encode(val: Any) -> bytes:
-    return _sealed(_RAW + val if type(val) is bytes else _PICKLED + pickle.dumps(val, protocol=5))
+def _sealed(content: bytes, place: int) -> bytes:
+    return zlib.crc32(content, place).to_bytes(_CHECKSUM_BYTES, "little") + content
 
 
-def _decode(blob: Any) -> Any:
+def _encode(val: Any, place: int) -> bytes:
+    return _sealed(_RAW + val if type(val) is bytes else _PICKLED + pickle.dumps(val, protocol=5), place)
+
+
+def _decode(blob: Any, place: int) -> Any:
     if not isinstance(blob, bytes):
         return None
     content = memoryview(blob)[_CHECKSUM_BYTES:]
-    if zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little") != blob[:_CHECKSUM_BYTES]:
+    if zlib.crc32(content, place).to_bytes(_CHECKSUM_BYTES, "little") != blob[:_CHECKSUM_BYTES]:
         return None
     kind = content[:1]
     if kind == _RAW:

@@ -137,7 +137,8 @@ class TestDamage:
     def test_damaged_or_foreign_rows_are_misses(self, blob: object) -> None:
         diskcache_put("values", "key", [1])
         # With a checksum that fits too: whoever manipulates a row can write that as well.
-        for written in (blob, cache._sealed(blob)) if isinstance(blob, bytes) else (blob,):
+        place = cache._place(f"values_{VERSION}", {"key": "key"})
+        for written in (blob, cache._sealed(blob, place)) if isinstance(blob, bytes) else (blob,):
             assert db_connection().execute(f"UPDATE values_{VERSION} SET val = ?", (written,)).rowcount == 1
             assert diskcache_get("values", "key") is None
             assert diskcache_get_many("values", ["key"]) == {}
@@ -154,6 +155,25 @@ class TestDamage:
             assert diskcache_get("values", "key") is None
         db_connection().execute(f"UPDATE values_{VERSION} SET val = ?", (blob,))
         assert diskcache_get("values", "key") == value
+
+    def test_a_row_of_another_key_is_a_miss(self) -> None:
+        keys = ["a", "b", 1, {"ast": "a", "beam": 1}, {"ast": "a", "beam": 2}]
+        for i, key in enumerate(keys):
+            diskcache_put("columns" if isinstance(key, dict) else "values", key, i)
+        for table in cache._all_tables(db_connection()):
+            rows = db_connection().execute(f'SELECT rowid, val FROM "{table}"').fetchall()
+            for (row, _), (_, blob) in zip(rows, rows[1:] + rows[:1], strict=True):
+                db_connection().execute(f'UPDATE "{table}" SET val = ? WHERE rowid = ?', (blob, row))
+        for key in keys:
+            assert diskcache_get("columns" if isinstance(key, dict) else "values", key) is None
+        assert diskcache_get_many("values", ["a", "b"]) == {}
+
+    def test_a_row_of_another_table_is_a_miss(self) -> None:
+        diskcache_put("one", "key", b"machine code")
+        diskcache_put("other", "key", b"of another table")
+        (blob,) = db_connection().execute(f"SELECT val FROM one_{VERSION}").fetchone()
+        db_connection().execute(f"UPDATE other_{VERSION} SET val = ?", (blob,))
+        assert diskcache_get("other", "key") is None
 
     @pytest.mark.parametrize("value", [5, [], {}, "text", (1, 2), (None,) * 4, ("a",) * 4, ([1] * 7, [(1,)])])
     def test_nothing_relies_on_the_types_of_rows(self, database: Path, value: object) -> None:
@@ -173,7 +193,9 @@ class TestDamage:
         tables = cache._all_tables(db_connection())
         assert {name.split("_")[0] for name in tables} == {"schedule", "program", "compile", "cpu"}
         for table in tables:
-            db_connection().execute(f'UPDATE "{table}" SET val = ?', (cache._encode(value),))
+            for (key,) in db_connection().execute(f'SELECT key FROM "{table}"').fetchall():
+                blob = cache._encode(value, cache._place(table, {"key": key}))
+                db_connection().execute(f'UPDATE "{table}" SET val = ? WHERE key = ?', (blob, key))
         assert run() == expected
 
     def test_a_file_that_is_no_database_is_replaced(self, database: Path) -> None:

@@ -92,7 +92,7 @@ def test_record_and_compare(tmp_path: Path) -> None:
         "from tinygrad import diskcache\n"
         "table = diskcache._table_name(TABLE)\n"
         "key, blob = diskcache.db_connection().execute(f'SELECT key, val FROM \"{table}\"').fetchone()\n"
-        "row = diskcache._decode(blob)\n"
+        "row = diskcache._decode(blob, diskcache._place(table, {'key': key}))\n"
         "diskcache.diskcache_put(TABLE, key, {**row, 'source': row['source'] + '; another line\\n'})"
     )
     assert run("-c", change, database=database).returncode == 0

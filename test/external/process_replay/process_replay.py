@@ -44,13 +44,14 @@ def records() -> Iterator[dict[str, Any] | None]:
     from tinygrad import diskcache
     from tinygrad.codegen.kernel_record import TABLE
 
-    query = f'SELECT val FROM "{diskcache._table_name(TABLE)}" ORDER BY stamp'
+    table = diskcache._table_name(TABLE)
+    query = f'SELECT key, val FROM "{table}" ORDER BY stamp'
     try:
         rows = diskcache.db_connection().execute(query).fetchall()
     except sqlite3.OperationalError:
         return
-    for (blob,) in rows:
-        yield diskcache._decode(blob)
+    for key, blob in rows:
+        yield diskcache._decode(blob, diskcache._place(table, {"key": key}))
 
 
 def clear() -> None:
