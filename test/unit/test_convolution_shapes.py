@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 
-from tinygrad import Tensor, nn
+from tinygrad import GlobalCounters, Tensor, nn
 from tinygrad.errors import ShapeError
 
 # What is wrong, our message, and the call with the ``ones`` and the functions of either package.
@@ -79,6 +79,48 @@ def test_transposed_convolutions_of_no_images(
     got = x.conv_transpose2d(w, Tensor.ones(bias) if has_bias else None, **options)
     assert got.numpy().shape == got.shape == tuple(wanted.shape)
     assert [g.numpy().sum() for g in got.sum().gradient(x, w)] == [0, 0]
+
+
+# Input, weight, and options of a transposed convolution: kernels longer and shorter than the stride, and not multiples
+# of it, other steps per dim, groups, padding of more than a kernel, output_padding.
+STEPS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 5), (3, 4, 4), {"stride": 2}),
+    ((1, 4, 3, 5), (4, 2, 5, 3), {"stride": (3, 2), "padding": (2, 0), "output_padding": (2, 1), "groups": 2}),
+    ((2, 2, 4, 4), (2, 3, 2, 2), {"stride": 2}),
+    ((2, 2, 6, 3), (2, 3, 3, 1), {"stride": (2, 1), "padding": (4, 0), "output_padding": (1, 0)}),
+    ((1, 2, 2, 3, 2), (2, 2, 2, 3, 4), {"stride": (1, 2, 3), "padding": (0, 1, 2)}),
+    ((2, 2, 3, 3), (2, 3, 2, 2), {"stride": 3, "output_padding": 2}),
+]
+
+
+@pytest.mark.parametrize(("shape", "weight", "options"), STEPS, ids=str)
+def test_transposed_convolutions_with_steps(
+    shape: tuple[int, ...], weight: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in (shape, weight)]
+    theirs = [torch.tensor(a, requires_grad=True) for a in arrays]
+    ours = [Tensor(a) for a in arrays]
+    expected = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[len(shape) - 2](*theirs, **options)
+    found = ours[0].conv_transpose2d(ours[1], **options)
+    np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+    # Of a square, so that the gradients are convolutions of values that differ; and once more, through them.
+    wanted = torch.autograd.grad(expected.square().sum(), theirs, create_graph=True)
+    grads = found.square().sum().gradient(*ours)
+    again = torch.autograd.grad(wanted[0].square().sum(), theirs)
+    for mine, other in zip((*grads, *grads[0].square().sum().gradient(*ours)), (*wanted, *again), strict=True):
+        np.testing.assert_allclose(
+            mine.numpy(), other.detach().numpy(), rtol=1e-3, atol=1e-3 * other.abs().max().item()
+        )
+
+
+@pytest.mark.parametrize("kernel", [2, 4])
+def test_zeros_between_spread_values_are_not_multiplied(kernel: int) -> None:
+    x, w = Tensor.empty(1, 8, 16, 16), Tensor.empty(8, 4, kernel, kernel)
+    GlobalCounters.reset()
+    x.conv_transpose2d(w, stride=2, padding=kernel // 2 - 1).realize()
+    # Each input meets each tap of each filter once: a product and a sum; the borders and indices are the rest.
+    assert GlobalCounters.global_ops < 1.6 * 2 * x.numel() * 4 * kernel**2
 
 
 def test_padding_that_counts_may_be_larger_than_the_kernel() -> None:

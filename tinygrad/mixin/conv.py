@@ -4,8 +4,9 @@ In:   x (N, G*Cin, *spatial), weight (G*Cout, Cin, *kernel), stride, dilation, p
 Out:  y (N, G*Cout, *out) with
       y[n, g, co, o] = sum over ci, k of  x[n, g, ci, o*stride + k*dilation - pad] * w[g, co, ci, k].
 Why:  a convolution is linear in each operand, so both gradients are contractions of the same kind: towards x a
-      convolution of the spread and padded output gradient with the flipped, transposed weight; towards w a contraction
-      over (n, o). Stated as FUNCTION nodes, no gradient ever scatters overlapping windows.
+      convolution of the spread and padded output gradient with the flipped, transposed weight, or, where a stride would
+      spread it by many zeros, one for each position modulo the stride; towards w a contraction over (n, o). Stated as
+      FUNCTION nodes, no gradient ever scatters overlapping windows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, strong_dtype, to_dtype
 from tinygrad.errors import ArgumentError, error_text, shown
-from tinygrad.helpers import flat_to_grouped, make_tuple, resolve_pool_pads
+from tinygrad.helpers import ceildiv, flat_to_grouped, make_tuple, prod, resolve_pool_pads
 from tinygrad.mixin.composite import CompositeShapeError, composite, contract, contraction_dtypes, sizes_differ
 from tinygrad.mixin.hooks import exceeds, same_size
 from tinygrad.mixin.reduce import ReduceMixin
@@ -152,6 +153,8 @@ def spread(x: UOp, stride: tuple[int, ...]) -> UOp:
 
 def convolve_input_gradient(grad: UOp, w: UOp, spec: ConvSpec, size: Sizes) -> UOp:
     """Return the gradient of the input, of spatial ``size``: the spread gradient convolved with the flipped weight."""
+    if _has_phases(grad, w, spec, size):
+        return _input_gradient_by_phases(grad, w, spec, size)
     apart = spread(grad, spec.stride)
     padding: list[Any] = []
     for n, there, k, d, (before, _) in zip(
@@ -160,6 +163,45 @@ def convolve_input_gradient(grad: UOp, w: UOp, spec: ConvSpec, size: Sizes) -> U
         reach = d * (k - 1)
         padding.append((reach - before, n + before - there))
     return convolve(apart, flip_weight(w, spec.groups), replace(spec.plain, padding=tuple(padding)))
+
+
+def _has_phases(grad: UOp, w: UOp, spec: ConvSpec, size: Sizes) -> bool:
+    """Whether most products of the spread gradient would be with its zeros, and phases without them are possible."""
+    numbers = (*size, *grad.shape[2:], *w.shape[2:], *(n for pair in spec.padding for n in pair))
+    if not all(isinstance(n, int) for n in numbers) or 0 in numbers[: 2 * spec.dims] or set(spec.dilation) != {1}:
+        return False
+    if same_size(w.shape[0], spec.groups):
+        return False  # depthwise: as slow as memory, which phases write with gaps
+    taps = prod(w.shape[2:])
+    return bool(taps >= 2 * prod(tuple(ceildiv(k, s) for k, s in zip(w.shape[2:], spec.stride, strict=True))))
+
+
+def _input_gradient_by_phases(grad: UOp, w: UOp, spec: ConvSpec, size: Sizes) -> UOp:
+    """Return the gradient of the input, position by position modulo the stride.
+
+    Where the input's position is s*q + r, taps s*u + r meet the gradients q - u: a convolution with every s-th tap, of
+    which there are s, as channels beside each other.
+    """
+    dims, G, stride = spec.dims, spec.groups, spec.stride
+    cout, cin = w.shape[0] // G, w.shape[1]
+    taps = tuple(ceildiv(k, s) for k, s in zip(w.shape[2:], stride, strict=True))
+    filled = w.pad(((0, 0), (0, 0), *((0, u * s - k) for u, s, k in zip(taps, stride, w.shape[2:], strict=True))))
+    parts = filled.reshape(G, cout, cin, *(n for pair in zip(taps, stride, strict=True) for n in pair))
+    us, rs = tuple(range(3, 3 + 2 * dims, 2)), tuple(range(4, 4 + 2 * dims, 2))
+    phases = parts.flip(us).permute(0, 2, *rs, 1, *us).reshape(G * cin * prod(stride), cout, *taps)
+    firsts, padding = [], []
+    for n, m, u, s, (before, _) in zip(grad.shape[2:], size, taps, stride, spec.padding, strict=True):
+        first, end = before // s, ceildiv(before + m, s)
+        firsts.append(before - first * s)
+        padding.append((u - 1 - first, end - n))
+    y = convolve(grad, phases, replace(spec.plain, padding=tuple(padding)))
+    counts = y.shape[2:]
+    beside = y.reshape(y.shape[0], G * cin, *stride, *counts)
+    order = (axis for i in range(dims) for axis in (2 + dims + i, 2 + i))
+    joined = beside.permute(0, 1, *order).reshape(
+        y.shape[0], G * cin, *(n * s for n, s in zip(counts, stride, strict=True))
+    )
+    return joined.shrink((None, None, *((i, i + m) for i, m in zip(firsts, size, strict=True))))
 
 
 @record(frozen=True)
