@@ -163,7 +163,7 @@ POOLING: list[Case] = [
             lambda size=size, mode=mode: Tensor(IMAGES).interpolate(size, mode=mode),
             lambda size=size, mode=mode: F.interpolate(t(IMAGES), size, mode="bilinear" if mode == "linear" else mode),
         )
-        for size in ((14, 16), (3, 5), (1, 9))
+        for size in ((14, 16), (21, 32), (3, 5), (1, 9))
         for mode in ("linear", "nearest", "nearest-exact")
     ),
     *(

@@ -121,3 +121,13 @@ def test_reads_at_different_places_run_one_kernel(read: Callable[[Tensor, int], 
     x = Tensor(np.arange(48, dtype=np.float32).reshape(6, 8)).clone().realize()
     kernels = {call.src[0] for i in range(1, 5) for call in read(x, i).schedule_linear().src}
     assert len(kernels) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "times"), [("nearest", 2), ("nearest", 4), ("nearest-exact", 2), ("nearest-exact", 3)]
+)
+def test_places_that_repeat_are_not_looked_up(mode: str, times: int) -> None:
+    # One kernel reads the old places; no table of positions is made and read.
+    x = Tensor.empty(2, 3, 5, 4)
+    kernels = kernels_of(x.interpolate((5 * times, 4 * times), mode=mode).schedule_linear())
+    assert len(kernels) == 1

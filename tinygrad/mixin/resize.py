@@ -2,7 +2,8 @@
 
 In:   (..., *spatial), and new sizes or factors.
 Out:  nearest, linear or cubic resampling, or means of areas.
-Why:  dim by dim, each new place reads a few old ones: gathers with weights, so that gradients scatter.
+Why:  dim by dim, each new place reads a few old ones: gathers with weights, so that gradients scatter. Where whole
+      places repeat there is nothing to gather: a view, whose gradient is a sum.
 """
 
 from __future__ import annotations
@@ -42,6 +43,15 @@ def cubic_weights(part: Any) -> tuple[Any, Any, Any, Any]:
         return ((x * _CUBIC - 5 * _CUBIC) * x + 8 * _CUBIC) * x - 4 * _CUBIC
 
     return far(part + 1), near(part), near(1 - part), far(2 - part)
+
+
+def _whole_factor(old: Any, n: Any, ratio: float, method: str) -> int:
+    """Return how often each place is repeated where a dim of ``old`` places becomes one of n by repeating, else 0."""
+    if not (isinstance(old, int) and isinstance(n, int)) or n % old or ratio * (n // old) != 1:
+        return 0
+    # Rounded, a place of "nearest" may lie below the whole number that it is, but not where steps are powers of two.
+    times = n // old
+    return times if method == "nearest-exact" or times & (times - 1) == 0 else 0
 
 
 class ResizeMixin(IndexMixin):
@@ -161,6 +171,9 @@ class ResizeMixin(IndexMixin):
         precise = dtypes.float64 if self.dtype == dtypes.float64 else dtypes.float32
         index = type(self).arange(n, dtype=precise)
         if method.startswith("nearest"):
+            times = _whole_factor(old, n, ratio, method)
+            if times:
+                return self.repeat_interleave(times, dim)
             shifted = index + 0.5 if method == "nearest-exact" else index
             nearest = (shifted * ratio).cast(dtypes.int32).minimum(old - 1)
             return self._take(nearest, dim)
