@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -272,3 +273,21 @@ def test_sums_of_short_rows_take_several_at_once(row: int, copies: int) -> None:
 def test_sums_of_short_rows_of_any_size(rows: int, row: int) -> None:
     values = np.random.default_rng(row).integers(-9, 9, (rows, 3, row)).astype(np.float32)
     np.testing.assert_array_equal(Tensor(values).sum((0, 2)).numpy(), values.sum((0, 2)))
+
+
+# ---- products whose terms are cut into blocks ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("terms", [65, 67, 86, 97, 127, 129, 131, 257, 263])
+def test_blocks_of_terms_need_little_padding(terms: int) -> None:
+    # 129 terms, unrolled by 3, are two blocks of 22, not two of 42: half of the products would be with zeros.
+    schedule = schedule_of(empty(37, terms) @ empty(terms, 37))
+    run = math.prod(total(schedule, kind) for kind in (AxisType.REDUCE, AxisType.UNROLL))
+    assert terms <= run <= terms + 8
+
+
+@pytest.mark.parametrize("terms", [67, 86, 129, 131, 257])
+def test_products_of_blocks_of_terms(terms: int) -> None:
+    rng = np.random.default_rng(terms)
+    a, b = rng.integers(-9, 9, (5, terms)).astype(np.float32), rng.integers(-9, 9, (terms, 37)).astype(np.float32)
+    np.testing.assert_array_equal((Tensor(a) @ Tensor(b)).numpy(), a @ b)

@@ -284,9 +284,9 @@ def block_loops(schedule: Schedule, loops: list[Axis], longest: int) -> None:
         wanted = max(1, longest // inner)
         best = max((f for f in range(1, wanted + 1) if size % f == 0), default=1)
         if best * 8 < wanted and schedule.may_pad(a):
-            at_axis = schedule.axes.index(a)
-            schedule.apply(Opt(OptOps.PADTO, at_axis, wanted))
-            best = wanted
+            # Blocks as long as each other need less padding than the longest ones: 43 terms are 2 * 22, not 2 * 42.
+            best = -(-size // -(-size // wanted))
+            schedule.apply(Opt(OptOps.PADTO, schedule.axes.index(a), best))
         if best < int(a.size):
             schedule.apply(Opt(OptOps.BLOCK, at, best))
             # A block of one iteration sums what is inside of it, and its copies; between blocks there are none.
