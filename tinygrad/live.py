@@ -118,6 +118,9 @@ def unsettled_since(last: _TensorRef | None) -> tuple[list[Tensor], _TensorRef |
 
     The newest come last in the table, so that old ones cost nothing.
     """
+    newest = next(reversed(_unsettled), None)
+    if newest is last:
+        return [], last
     refs: list[_TensorRef] = []
     try:
         for ref in reversed(_unsettled):

@@ -77,6 +77,22 @@ def sequential(x: np.ndarray) -> np.ndarray:
     return np.cumsum(x, axis=1, dtype=np.float32)[:, -1]
 
 
+@pytest.mark.parametrize("threads", [2, 3, 8])
+@pytest.mark.parametrize("count", [2, 3, 33, 43, 64, 1000, 2**31 + 5, 2**33 + 1])
+def test_shares_of_the_threads_differ_by_one_iteration(count: int, threads: int) -> None:
+    calls: list[tuple[int, int]] = []
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+        lambda bufs, vals, begin, end: calls.append((begin, end))
+    )
+    with Context(NUM_CPU_THREADS=threads):
+        native().run_one(ctypes.cast(kernel, ctypes.c_void_p).value, None, None, count, pool_address())
+    calls.sort()
+    assert [0, *[end for _, end in calls]] == [*[begin for begin, _ in calls], count]  # each iteration once
+    if count < 2**31:  # so many are dealt out several at once
+        shares = [i * (count // threads) + min(i, count % threads) for i in range(threads)]
+        assert {first for first in shares if first < count} <= {begin for begin, _ in calls}
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 def test_results_do_not_depend_on_threads(threads: int, rows_program: CPUProgram, rows_input: np.ndarray) -> None:
     with Context(NUM_CPU_THREADS=threads):

@@ -42,6 +42,7 @@ MOST_BYTES: Final = 1 << 27
 # Two, because the result of the call before is still held in ``result = function(x)``.
 MOST_RESULTS: Final = 2
 NOT_REPEATED: Final = object()
+_NO_VALUES: Final[Mapping[str, int]] = {}
 
 # (arguments that are tensors, nodes of results, values of the Variables of this call) -> what the call returns
 _Maker: TypeAlias = Callable[[Sequence[Any], list[UOp], Mapping[str, int]], Any]
@@ -86,7 +87,10 @@ class _Results:
         """Whether nobody else holds the results, and their memory is where it was."""
         if self._holders() != self._alone:
             return False
-        return all(buffer._buf is memory for buffer, memory in self._memory)
+        for buffer, memory in self._memory:  # noqa: SIM110  a loop is faster than all(...)
+            if buffer._buf is not memory:
+                return False
+        return True
 
     def _holders(self) -> list[int]:
         return list(map(sys.getrefcount, self._held))
@@ -117,10 +121,6 @@ class _Input:
         self.uop: Callable[[], UOp | None] = _nothing
         self.node: Callable[[], UOp | None] = _nothing
         self.buffer: Callable[[], Buffer | None] = _nothing
-
-    def is_same(self, uop: UOp) -> bool:
-        """Whether this is the node of the last call, in the same memory."""
-        return self.uop() is uop and getattr(self.buffer(), "_buf", None) is self.memory
 
     def take(self, uop: UOp, written: set[int]) -> bool:
         """Take another node if it is memory of the right form that no launch writes as its state."""
@@ -176,8 +176,9 @@ class Repeat:
     """
 
     __slots__ = (
-        "_checked", "_constants", "_graph", "_inputs", "_is_flat", "_kept", "_names", "_positions", "_result_slots",
-        "_results", "_returned", "_shown_leaves", "_slices", "_symbolic_inputs", "_var_vals", "_variables", "_written",
+        "_checked", "_constants", "_graph", "_input_slots", "_inputs", "_is_flat", "_kept", "_names", "_positions",
+        "_result_slots", "_results", "_returned", "_shown_leaves", "_slices", "_symbolic_inputs", "_var_vals",
+        "_variables", "_work", "_written",
     )  # fmt: skip
 
     def __init__(
@@ -203,6 +204,8 @@ class Repeat:
             else:
                 self._result_slots.append((number, slot))
         self._inputs = [_Input(info, of) for info, of in zip(arguments.infos, of_input, strict=True)]
+        self._input_slots = [(slot, expected) for expected in self._inputs for slot in expected.slots]
+        self._work = len(graph), *graph.work
         self._symbolic_inputs = [expected for expected in self._inputs if expected.info.variables]
         self._shown_leaves: list[Leaf] = []
         self._returned = self._maker(structure)
@@ -232,6 +235,8 @@ class Repeat:
 
         None if an argument is not the Variable that it was, or two disagree.
         """
+        if not self._variables and not self._symbolic_inputs:
+            return _NO_VALUES
         found: dict[str, int] = {}
         for at, variable, name in self._variables:
             bound = given[at]
@@ -252,10 +257,12 @@ class Repeat:
         for given, expected in zip(tensors, self._inputs, strict=True):
             if type(given) is not Tensor:
                 return False
-            if expected.is_same(given.uop):
+            uop = given.uop
+            # The node of the last call, in the same memory.
+            if expected.uop() is uop and getattr(expected.buffer(), "_buf", None) is expected.memory:
                 continue
             changed = True
-            if not expected.take(given.uop, self._written):
+            if not expected.take(uop, self._written):
                 return False
         if changed and len({i.node() for i in self._inputs}) < len(self._inputs):
             for i in self._inputs:
@@ -268,30 +275,33 @@ class Repeat:
         given = self._leaves(args, kwargs)
         if given is None or wants_report():
             return NOT_REPEATED
-        if not all(same_value(given[at], value) for at, value in self._constants):
+        if self._constants and not all(same_value(given[at], value) for at, value in self._constants):
             return NOT_REPEATED
-        tensors = [given[at] for at in self._positions]
+        tensors = given if len(self._positions) == len(given) else [given[at] for at in self._positions]
         if not self._point_at(tensors):
             return NOT_REPEATED
         values = self._values(given)
         if values is None:
             return NOT_REPEATED
-        all_values = {**self._var_vals, **values} if values else self._var_vals
-        if all_values != self._checked:
-            check_slices(self._slices, all_values)
-            self._checked = all_values
         graph = self._graph
-        graph.set_values(all_values)
-        for expected in self._inputs:
-            for slot in expected.slots:
-                if graph.memory.get(slot) is not expected.memory:
-                    graph.set_memory(slot, expected.memory)
+        self._set_values({**self._var_vals, **values} if values else self._var_vals)
+        for slot, expected in self._input_slots:
+            if graph.memory.get(slot) is not expected.memory:
+                graph.set_memory(slot, expected.memory)
         shown = self._storage()
         graph.batch.run()
-        GlobalCounters.kernel_count += len(graph)
-        GlobalCounters.global_ops += graph.work[0]
-        GlobalCounters.global_mem += graph.work[1]
+        kernels, operations, nbytes = self._work
+        GlobalCounters.kernel_count += kernels
+        GlobalCounters.global_ops += operations
+        GlobalCounters.global_mem += nbytes
         return self._returned(tensors, shown, values)
+
+    def _set_values(self, values: Mapping[str, int]) -> None:
+        """Let the launches run with these values of the Variables."""
+        if values is not self._checked and values != self._checked:
+            check_slices(self._slices, values)
+            self._checked = values
+        self._graph.set_values(values)
 
     def _storage(self) -> list[UOp]:
         """Point the launches at storage for the results; returns the nodes to show."""
@@ -331,13 +341,13 @@ class Repeat:
             return self._leaf_maker(structure)
         if isinstance(structure, dict):
             named = {key: self._maker(value) for key, value in structure.items()}
-            return lambda *call: {key: make(*call) for key, make in named.items()}
+            return lambda tensors, shown, values: {key: make(tensors, shown, values) for key, make in named.items()}
         if not isinstance(structure, (list, tuple)):
             return lambda *call: structure
         kind, makers = type(structure), [self._maker(value) for value in structure]
         if hasattr(structure, "_fields"):
-            return lambda *call: kind(*[make(*call) for make in makers])
-        return lambda *call: kind([make(*call) for make in makers])
+            return lambda tensors, shown, values: kind(*[make(tensors, shown, values) for make in makers])
+        return lambda tensors, shown, values: kind([make(tensors, shown, values) for make in makers])
 
     def _leaf_maker(self, leaf: Leaf) -> _Maker:
         index, is_param = leaf.index, leaf.is_param
@@ -361,7 +371,7 @@ def _is_bound(value: Any) -> bool:
 
 
 def _tensor(node: UOp, is_param: bool) -> Tensor:
-    made = Tensor(node)
+    made = Tensor._wrap_uop(node)
     if not is_param:
         made.is_param = False
     return made

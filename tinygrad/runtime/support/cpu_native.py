@@ -36,7 +36,8 @@ DONE, BUSY, SLEEPERS, SETUP, LANES = 0, 64, 128, 192, 256
 LANE_BYTES: Final = 64
 # BUSY: taken, number of the last kernel. SLEEPERS: number of wakes (the futex), sleepers, lists that are running.
 # SETUP: stop, spins before sleeping, threads, addresses of syscall and sched_yield.
-# A lane: number and pieces left, end of its pieces, function, bufs, vals, iterations, iterations per piece.
+# A lane: number and pieces left, end of its pieces, function, bufs, vals, iterations, iterations per piece, pieces that
+# are taken at once at least.
 COPY_BLOCK_BYTES: Final = 1 << 18
 # One launch of run_list: function, bufs, vals, iterations; and for the first of a group whose iterations go through all
 # its launches, their number (otherwise 1) and how many iterations the last two are counted as less than two (0 or 1).
@@ -58,9 +59,11 @@ _PAUSE: Final = {
 _SOURCE: Final = r"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 @PAUSE_DECLARATION@
 
-; Takes a quarter of the pieces that are left in a lane and runs them; returns how many these were.
+; Takes a quarter of the pieces that are left in a lane, or as few as are worth a call, and runs them; returns how many
+; these were.
 define internal i64 @run_some(ptr %lane) nounwind {
 entry:
   br label %again
@@ -71,7 +74,11 @@ again:
   br i1 %none, label %nothing, label %take
 take:
   %more = add i64 %left, 3
-  %some = lshr i64 %more, 2
+  %quarter = lshr i64 %more, 2
+  %p7 = getelementptr i8, ptr %lane, i64 56
+  %fewest = load atomic i64, ptr %p7 monotonic, align 8
+  %enough = call i64 @llvm.smax.i64(i64 %quarter, i64 %fewest)
+  %some = call i64 @llvm.smin.i64(i64 %enough, i64 %left)
   %less = sub i64 %state, %some
   %pair = cmpxchg ptr %lane, i64 %state, i64 %less acq_rel acquire
   %taken = extractvalue { i64, i1 } %pair, 1
@@ -233,21 +240,14 @@ define internal i64 @fill_lanes(ptr %function, ptr %bufs, ptr %vals, i64 %n, ptr
 entry:
   %threads.p = getelementptr i8, ptr %pool, i64 208
   %threads = load i64, ptr %threads.p
-  %wanted = mul i64 %threads, @PIECES@
-  %few = mul i64 %wanted, 2
-  %each = icmp sle i64 %n, %few
-  br i1 %each, label %cut, label %divide
-divide:
-  %chunk0 = add i64 %n, %wanted
-  %chunk1 = sub i64 %chunk0, 1
-  %chunk2 = udiv i64 %chunk1, %wanted
-  %pieces0 = add i64 %n, %chunk2
-  %pieces1 = sub i64 %pieces0, 1
-  %pieces2 = udiv i64 %pieces1, %chunk2
-  br label %cut
-cut:
-  %chunk = phi i64 [ 1, %entry ], [ %chunk2, %divide ]
-  %pieces = phi i64 [ %n, %entry ], [ %pieces2, %divide ]
+  ; A lane counts pieces in 32 bits, so a piece is more than one iteration only where there are 2^31 and more.
+  %half.words = lshr i64 %n, 31
+  %chunk = add i64 %half.words, 1
+  %pieces0 = add i64 %n, %half.words
+  %pieces = udiv i64 %pieces0, %chunk
+  %takes = mul i64 %threads, @TAKES@
+  %each = udiv i64 %pieces, %takes
+  %fewest = call i64 @llvm.smax.i64(i64 %each, i64 1)
   %pieces32 = trunc i64 %pieces to i32
   %threads32 = trunc i64 %threads to i32
   %share32 = udiv i32 %pieces32, %threads32
@@ -264,8 +264,8 @@ cut:
   store atomic i64 0, ptr %pool monotonic, align 8
   br label %fill
 fill:
-  %i = phi i64 [ 0, %cut ], [ %i.next, %fill ]
-  %begin = phi i64 [ 0, %cut ], [ %end, %fill ]
+  %i = phi i64 [ 0, %entry ], [ %i.next, %fill ]
+  %begin = phi i64 [ 0, %entry ], [ %end, %fill ]
   %one.more = icmp ult i64 %i, %extra
   %plus = zext i1 %one.more to i64
   %count = add i64 %share, %plus
@@ -278,12 +278,14 @@ fill:
   %p4 = getelementptr i8, ptr %lane, i64 32
   %p5 = getelementptr i8, ptr %lane, i64 40
   %p6 = getelementptr i8, ptr %lane, i64 48
+  %p7 = getelementptr i8, ptr %lane, i64 56
   store i64 %end, ptr %p1
   store ptr %function, ptr %p2
   store ptr %bufs, ptr %p3
   store ptr %vals, ptr %p4
   store i64 %n, ptr %p5
   store i64 %chunk, ptr %p6
+  store atomic i64 %fewest, ptr %p7 monotonic, align 8
   store atomic i64 %state, ptr %lane release, align 8
   %i.next = add i64 %i, 1
   %rest = icmp ult i64 %end, %pieces
@@ -450,9 +452,8 @@ exit:
   ret void
 }
 """
-# More pieces than threads even out their sizes and cores of different speed. Up to twice as many iterations are pieces
-# of their own.
-_PIECES_PER_THREAD: Final = 8
+# Many small takes even out pieces of different cost and cores of different speed; each costs a call.
+_TAKES_PER_THREAD: Final = 16
 
 
 @record(frozen=True)
@@ -475,7 +476,7 @@ def native_source(machine: str) -> str:
         _SOURCE
         .replace("@PAUSE_DECLARATION@", declaration)
         .replace("@PAUSE@", pause)
-        .replace("@PIECES@", str(_PIECES_PER_THREAD))
+        .replace("@TAKES@", str(_TAKES_PER_THREAD))
         .replace("@FUTEX@", str(_FUTEX_CALL[machine]))
     )
 
