@@ -134,6 +134,11 @@ def test_sums_along_rows_and_columns_of_a_matrix_stay_apart() -> None:
     assert len(kernels((w * x).sum(axis=1), (w.permute(1, 0) * g).sum(axis=1))) == 2
 
 
+def test_moments_of_the_same_rows_share_a_kernel() -> None:
+    x = storage(256, 512)
+    assert len(kernels(x.sum(axis=1), (x * x).sum(axis=1))) == 1
+
+
 def test_shifted_in_place_write_goes_through_a_copy() -> None:
     x = storage(16)
     write = x.base.after(x.store(x.flip(0)))
