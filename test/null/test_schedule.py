@@ -139,6 +139,38 @@ def test_moments_of_the_same_rows_share_a_kernel() -> None:
     assert len(kernels(x.sum(axis=1), (x * x).sum(axis=1))) == 1
 
 
+def test_products_of_the_same_input_stay_alone() -> None:
+    # Queries, keys and values: each product has its tiles, three in one kernel would have none.
+    x, weights = storage(512, 256), [storage(256, 256) for _ in range(3)]
+    calls = kernels(*[x.dot(w) for w in weights])
+    assert [sum(u.op is Ops.REDUCE for u in c.src[0].toposort()) for c in calls] == [1, 1, 1]
+
+
+def test_a_convolution_and_the_gradient_of_its_input_stay_alone() -> None:
+    # With as many channels in as out they have equal loops, and share the weights.
+    x, w, grad = storage(8, 256, 14, 14), storage(256, 256, 3, 3), storage(8, 256, 14, 14)
+    out = x.conv2d(w, padding=1)
+    calls = kernels(out, compute_gradient(out, grad, [x])[x])
+    assert max(sum(u.op is Ops.REDUCE for u in c.src[0].toposort()) for c in calls) == 1
+
+
+@pytest.mark.parametrize("copied", ["left", "right"])
+def test_rows_of_heads_are_copied_for_a_large_product(copied: str) -> None:
+    # The terms, or the columns, are (head, place in the head), which lie apart: in a copy they are one loop.
+    heads, weights, grad = storage(4, 8, 256, 32), storage(256, 256), storage(4, 256, 256)
+    rows = heads.permute(0, 2, 1, 3).reshape(4, 256, 256)
+    product = rows.dot(weights) if copied == "left" else grad.reshape(1024, 256).T.dot(rows.reshape(1024, 256))
+    calls = kernels(product)
+    matmul = next(c.src[0] for c in calls if c.src[0].op_in_backward_slice_with_self(Ops.REDUCE))
+    assert len(calls) == 2
+    assert not [u for u in matmul.toposort() if u.op in {Ops.CDIV, Ops.CMOD, Ops.FLOORDIV, Ops.FLOORMOD}]
+
+
+def test_rows_of_heads_of_a_small_product_are_read_where_they_lie() -> None:
+    rows = storage(2, 8, 16, 32).permute(0, 2, 1, 3).reshape(2, 16, 256)
+    assert len(kernels(rows.dot(storage(256, 64)))) == 1
+
+
 def test_shifted_in_place_write_goes_through_a_copy() -> None:
     x = storage(16)
     write = x.base.after(x.store(x.flip(0)))

@@ -11,7 +11,7 @@ from tinygrad.codegen.late.affine import affine
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.contraction import find_contraction, search_tile
 from tinygrad.codegen.opt.schedule import Schedule
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import Target
 from tinygrad.renderer.llvmir import LLVMRenderer
 from tinygrad.schedule import split
@@ -156,3 +156,20 @@ def test_convolutions_with_panels_of_weights(filters: int) -> None:
     taps = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
     wanted = np.einsum("nchwij,ocij->nohw", taps, w, optimize=True)
     np.testing.assert_array_equal(Tensor(x).realize().conv2d(Tensor(w).realize()).numpy(), wanted)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16, dtypes.int32], ids=str)
+@pytest.mark.parametrize(("batch", "length", "heads", "width"), [(2, 131, 7, 43), (3, 86, 4, 64)])
+def test_products_of_heads(batch: int, length: int, heads: int, width: int, dtype: DType) -> None:
+    """Large products whose rows, terms or columns are heads that lie apart."""
+    rng = np.random.default_rng(width)
+    size = heads * width
+    parts = rng.integers(-3, 4, (batch, heads, length, width))
+    weights, other = rng.integers(-3, 4, (size, 250)), rng.integers(-3, 4, (batch * length, 250))
+    rows = np.swapaxes(parts, 1, 2).reshape(batch * length, size)
+    x, w, g = (Tensor(a.astype(np.float32)).cast(dtype).contiguous().realize() for a in (parts, weights, other))
+    shown = x.transpose(1, 2).reshape(batch, length, size)
+    forward = shown.matmul(w, dtype=dtypes.float32)
+    backward = shown.reshape(batch * length, size).T.matmul(g, dtype=dtypes.float32)
+    np.testing.assert_array_equal(forward.numpy().reshape(-1, 250), rows @ weights)
+    np.testing.assert_array_equal(backward.numpy(), rows.T @ other)

@@ -4,14 +4,16 @@ In:   kernels that contain REDUCE(ADD, A * B).
 Out:  the same kernels, with an operand replaced by a packed copy where that pays, and the kernels that pack.
 Why:  a register tile reads one operand as vectors along an output loop j (step 1 in memory) and the other as scalars.
       In a convolution no operand has a long enough loop of step 1: the weights, packed as panels of [terms][output
-      channels], do.
+      channels], do. A large matmul copies blocks itself, but of rows at positions without a step (heads, which were a
+      part of each row and lie apart) it copies element after element, or finds several loops where there was one sum.
       The operand is small against the work, or read often, so that packing it is a few percent of the time.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
@@ -24,6 +26,7 @@ from tinygrad.uop.rewrite import substitute
 
 MIN_WORK = 1 << 18  # multiply-adds below which packing is not worth a kernel
 MIN_REUSE = 16  # multiply-adds per packed element
+MIN_REUSE_OF_ROWS = 128  # of an operand of a matmul, whose own copies cost little more
 PANELS = 32, 48  # lanes of a panel: the vectors of a register tile, of which there are two or three
 GOOD_FILL = 0.9  # share of lanes in use that needs no improvement
 
@@ -94,27 +97,72 @@ def choose(nest: StoreNest) -> tuple[UOp, UOp] | None:
     return (best[3], best[4]) if best[0] > ready + 0.1 else None
 
 
+def _product(ranges: Iterable[UOp]) -> int:
+    return prod(tuple(_size(r) for r in ranges))
+
+
+def tangled(nest: StoreNest) -> list[tuple[UOp, tuple[UOp, ...]]]:
+    """Return the operands of a large matmul that are read at positions without steps, and their loops in good order."""
+    found = _contraction(nest)
+    if found is None or any(r.src[0].op is not Ops.CONST for r in (*nest.ranges, *found[0].src[1:])):
+        return []
+    reduce, a, b = found
+    rows, columns = (
+        _product([r for r in nest.ranges if r in x.ranges and r not in y.ranges]) for x, y in ((a, b), (b, a))
+    )
+    if not takes_blocks(rows, columns, _product(reduce.src[1:])):
+        return []
+    work = _product((*nest.ranges, *reduce.src[1:]))
+    chosen = []
+    for load, other in ((a, b), (b, a)):
+        if len(load.src) != 2 or steps(load.src[1]) is not None:
+            continue
+        copied = _product(load.ranges)
+        if copied > prod(load.src[0].arg.shape) or work < MIN_REUSE_OF_ROWS * copied:
+            continue
+        # Terms in the order of the other operand: loops that are one loop there are one here.
+        far = steps(other.src[1]) or {}
+        terms = sorted(reduce.src[1:], key=lambda r: -far.get(r, 0))
+        last = min(load.ranges, key=lambda r: _first_step(load, r))
+        chosen.append((load, (*[r for r in (*nest.ranges, *terms) if r in load.ranges and r is not last], last)))
+    return chosen
+
+
+def _first_step(load: UOp, r: UOp) -> float:
+    """Return how far apart the first two iterations of a loop are in memory, the others being at their first."""
+    index = load.src[1]
+    first, second = (substitute(index, {x: x.const_like(n if x is r else 0) for x in load.ranges}) for n in (0, 1))
+    apart = (second - first).simplify()
+    return abs(apart.arg) if apart.op is Ops.CONST else math.inf
+
+
 def pack_operands(kernels: list[Kernel], leaves: dict[UOp, Leaf], slots: Iterator[int]) -> list[Kernel]:
     """Return the kernels with operands packed where it pays, each packing kernel before its user."""
     ids = itertools.count(1 << 20)  # loop numbers that no other kernel uses
     done: list[Kernel] = []
     for kernel in kernels:
         if kernel.kind == "compute" and len(kernel.nests) == 1 and not kernel.nests[0].serial:
-            chosen = choose(kernel.nests[0])
+            nest = kernel.nests[0]
+            if _contraction(nest) is None:
+                done.append(kernel)
+                continue
+            for load, order in tangled(nest):
+                done.append(_copy(kernel, load, order, leaves, slots, ids))
+            chosen = choose(nest)
             if chosen is not None:
-                done.append(_pack(kernel, *chosen, leaves, slots, ids))
+                load, lane = _cut_in_panels(nest, *chosen, ids)
+                outer = [r for r in nest.ranges if r in load.ranges and r is not lane]
+                inner = [r for r in load.ranges if r not in nest.ranges]
+                done.append(_copy(kernel, load, (*outer, *inner, lane), leaves, slots, ids))
         done.append(kernel)
     return done
 
 
-def _pack(
-    kernel: Kernel, load: UOp, lane: UOp, leaves: dict[UOp, Leaf], slots: Iterator[int], ids: Iterator[int]
+def _copy(
+    kernel: Kernel, load: UOp, order: tuple[UOp, ...], leaves: dict[UOp, Leaf], slots: Iterator[int], ids: Iterator[int]
 ) -> Kernel:
+    """Return a kernel that copies an operand, its loops in the given order; ``kernel`` reads the copy."""
     nest = kernel.nests[0]
-    load, lane = _cut_in_panels(nest, load, lane, ids)
-    outer = [r for r in nest.ranges if r in load.ranges and r is not lane]
-    inner = [r for r in load.ranges if r not in nest.ranges]
-    order = (*outer, *inner, lane)
     shape = tuple(_size(r) for r in order)
     arg = ParamArg(next(slots), load.dtype, (prod(shape),), kernel.device, name="stored")
     storage = UOp(Ops.BUFFER, load.dtype, (), arg)
