@@ -2,7 +2,7 @@
 
 In:   ``python -m bench.scaling [--family matmul,stream,network] [--peers torch] ...``
 Out:  a table per family: per size our time, rate, share of the peak and ratio to each peer; then one thread against
-      several. Exit status 1 if a result is wrong.
+      several, and the most that the machine gives (``ceiling.py``). Exit status 1 if a result is wrong.
 Why:  one size hides overhead that is constant and algorithms that grow too fast. One thread takes turns with several,
       in a process of its own, so that both meet the same machine.
 """
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from bench import machine
+from bench.ceiling import Ceiling
 from bench.measure import Peak, Row, growth_exponent, share_of_peak
 from bench.peers import ALONE
 from bench.run import README, Bench, bench, parser
@@ -27,24 +28,26 @@ def _rate(row: Row, unit: str) -> str:
     return f"{amount / row.seconds(row.ours) / 1e9:.1f} {unit}"
 
 
-def family_table(rows: Sequence[Row], peers: Sequence[str], peak: Peak) -> str:
+def family_table(rows: Sequence[Row], ceilings: Sequence[float], peers: Sequence[str], peak: Peak) -> str:
     """Return the table of one family.
 
     Args:
         rows: Measured with all threads; ``ALONE`` among the peers with one.
+        ceilings: Of each row, the speed-up of processes that share nothing.
         peers: Names of the other peers.
         peak: Of all threads.
     """
-    header = ["workload", "ours", "rate", "of peak", *(c for p in peers for c in (p, "ratio")), "1 thread", "speed-up"]
+    header = ["workload", "ours", "rate", "of peak", *(c for p in peers for c in (p, "ratio"))]
+    header += ["1 thread", "speed-up", "ceiling"]
     body = []
-    for row in rows:
+    for row, ceiling in zip(rows, ceilings, strict=True):
         seconds = row.seconds(row.ours)
         share, unit = share_of_peak(row.workload, seconds, peak) if not math.isnan(seconds) else (math.nan, "")
         cells = [row.workload.name, time_cell(row, row.ours)]
         cells += ["-", "-"] if math.isnan(share) else [_rate(row, unit), f"{share:.0%}"]
         for peer in (*peers, ALONE.name):
             cells += [time_cell(row, row.peers[peer]), format_ratio(row.ratio(peer))]
-        body.append(cells)
+        body.append([*cells, format_ratio(ceiling)])
     return render(header, body)
 
 
@@ -58,13 +61,16 @@ def growth(rows: Sequence[Row]) -> str:
     return f"Our time grows as work^{exponent:.2f}."
 
 
-def measure_family(made: Bench, family: str, options: argparse.Namespace) -> list[Row]:
-    """Measure every size of a family."""
-    rows = []
+def measure_family(
+    made: Bench, ceiling: Ceiling, family: str, options: argparse.Namespace
+) -> tuple[list[Row], list[float]]:
+    """Measure every size of a family; returns the rows and their ceilings."""
+    rows, ceilings = [], []
     for workload in FAMILIES[family]:
         print(workload.name, file=sys.stderr, flush=True)
         rows.append(made.row(workload, options))
-    return rows
+        ceilings.append(ceiling.measure(workload, options.rounds, options.seconds))
+    return rows, ceilings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,17 +87,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = machine.load_average()
     with bench(arguments) as made:
         peak = machine.highest([machine.measure_peak(arguments.threads, made.scratch) for _ in range(2)])
-        measured = {name: measure_family(made, name, arguments) for name in names}
+        ceiling = Ceiling(arguments.threads, made.scratch)
+        try:
+            measured = {name: measure_family(made, ceiling, name, arguments) for name in names}
+        finally:
+            ceiling.stop()
         peers = [name for name in made.names if name != ALONE.name]
     parts = [f"{machine.describe(arguments.threads, peak)} Load average {before:.1f}."]
-    for name, rows in measured.items():
-        parts += [f"### {name}", family_table(rows, peers, peak), growth(rows)]
-    parts += [line for rows in measured.values() for row in rows for line in row.failures]
+    for name, (rows, ceilings) in measured.items():
+        parts += [f"### {name}", family_table(rows, ceilings, peers, peak), growth(rows)]
+    parts += [line for rows, _ in measured.values() for row in rows for line in row.failures]
     text = "\n\n".join(parts)
     print(text)
     if arguments.write:
         write_between_marks(README, "scaling", text)
-    return int(any(row.ours.failure for rows in measured.values() for row in rows))
+    return int(any(row.ours.failure for rows, _ in measured.values() for row in rows))
 
 
 if __name__ == "__main__":

@@ -48,15 +48,17 @@ class PeerProcess:
         threads: Threads and processors.
         scratch: Folder for its caches.
         extra: Environment variables.
+        first_processor: Number of the first one, of those that this process may use.
 
     Attributes:
         about: What the peer says that it is, or why it does not run.
     """
 
     def __init__(
-        self, peer: Peer, python: Path, threads: int, scratch: Path, extra: dict[str, str] | None = None
-    ) -> None:
-        self.extra = extra or {}
+        self, peer: Peer, python: Path, threads: int, scratch: Path, extra: dict[str, str] | None = None,
+        first_processor: int = 0,
+    ) -> None:  # fmt: skip
+        self.extra, self.first_processor = extra or {}, first_processor
         self.peer, self.python, self.threads, self.scratch = peer, python, threads, scratch
         self.process: subprocess.Popen[bytes] | None = None
         self.about = "not started"
@@ -67,7 +69,7 @@ class PeerProcess:
             return None
         self.stop()
         self.process = subprocess.Popen(
-            [str(self.python), str(_WORKER), self.peer.name, str(self.threads)],
+            [str(self.python), str(_WORKER), self.peer.name, str(self.threads), str(self.first_processor)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             # A traceback of a black box would quote its source.
             stderr=subprocess.DEVNULL if self.peer.opaque else None,

@@ -1,6 +1,7 @@
 """The process of one peer: takes requests as JSON lines, answers each with one line.
 
-In:   ``worker.py NAME THREADS`` in the peer's environment; requests on standard input.
+In:   ``worker.py NAME THREADS PROCESSOR`` in the peer's environment (the first of as many processors as threads);
+      requests on standard input.
 Out:  answers on standard output; results of workloads as .npz files.
 Why:  a peer has its own process, so that no library's threads, allocator or caches help or hurt another.
 
@@ -204,12 +205,12 @@ def _one_line(error: Exception) -> str:
 
 def main() -> None:
     """Take part in a measurement."""
-    name, threads = sys.argv[1], int(sys.argv[2])
+    name, threads, first = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     # What a library prints must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + threads])
     _make_bench_importable()
     serve(name, threads, sys.stdin, answers)
 

@@ -3,13 +3,14 @@
 import io
 import json
 import math
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench import launches, measure, memory, table, workloads
+from bench import ceiling, launches, measure, memory, table, workloads
 from bench.inputs import Inputs
 from bench.measure import Measurement, Peak, Row
 from bench.peers import OURS, PEERS, choose, environments, worker
@@ -271,6 +272,22 @@ def test_worker_process(peer: str, tmp_path: Path) -> None:
         assert "no workload 'x'" in process.ask(do="prepare", workload="x", path="")["failure"]
     finally:
         process.stop()
+
+
+def test_speed_up_adds_the_rates_of_processes() -> None:
+    assert ceiling.speed_up([2.0, 2.0], [2.0, 4.0]) == 1.5
+    assert math.isnan(ceiling.speed_up([1.0, math.nan], [1.0, 1.0]))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_the_processes_of_a_ceiling_have_a_processor_each(tmp_path: Path) -> None:
+    made = ceiling.Ceiling(2, tmp_path)
+    try:
+        assert made.measure(workloads.find("20 x matmul 16^3"), turns=1, seconds=0.0) > 0
+        running = [p.process for p in made._processes if p.process is not None]
+        assert [os.sched_getaffinity(p.pid) for p in running] == [{n} for n in sorted(os.sched_getaffinity(0))[:2]]
+    finally:
+        made.stop()
 
 
 def test_a_dead_process_is_a_failure_and_is_started_again(tmp_path: Path) -> None:
