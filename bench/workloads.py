@@ -11,7 +11,7 @@ set the function is called once and returns the step to measure (training keeps 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -163,6 +163,43 @@ def attention_gradients(batch: int, heads: int, length: int, width: int) -> Work
         1.0, 7.0 * batch * heads * length * (length + 1) * width, 4.0 * 8 * batch * heads * length * width,
         lambda r: [r.floats(batch, heads, length, width) for _ in range(4)],
         {"tinygrad": _tinygrad_attention_gradients, "torch": _torch_attention_gradients},
+    )  # fmt: skip
+
+
+def _attention_block(sdpa: Function, x: Any, weights: Sequence[Any], heads: int) -> Any:
+    batch, length, width = x.shape
+
+    def split(rows: Any) -> Any:
+        return rows.reshape(batch, length, heads, width // heads).transpose(1, 2)
+
+    queries, keys, values, last = weights
+    out = sdpa(split(x @ queries), split(x @ keys), split(x @ values), is_causal=True)
+    return out.transpose(1, 2).reshape(batch, length, width) @ last
+
+
+def attention_block(batch: int, heads: int, length: int, width: int) -> Workload:
+    """Causal attention between its four projections, and the gradients of its input and its weights."""
+
+    def tinygrad(t: Any, x: Any, grad: Any, *weights: Any) -> Any:
+        out = _attention_block(t.Tensor.scaled_dot_product_attention, x, weights, heads)
+        return (out, *out.gradient(x, *weights, gradient=grad))
+
+    def torch(t: Any, x: Any, grad: Any, *weights: Any) -> Any:
+        leaves = [tensor.detach().requires_grad_() for tensor in (x, *weights)]
+        out = _attention_block(t.nn.functional.scaled_dot_product_attention, leaves[0], leaves[1:], heads)
+        return (out.detach(), *t.autograd.grad(out, leaves, grad))
+
+    rows, scores = batch * length, batch * heads * length * (length + 1) // 2
+    return Workload(
+        f"attention block and gradients {batch}x{length}x{width}",
+        1.0, 3 * 4 * 2.0 * rows * width * width + 14.0 * scores * (width // heads),
+        4.0 * (4 * rows * width + 8 * width * width),
+        lambda r: [
+            *[r.floats(batch, length, width) for _ in range(2)],
+            *[r.floats(width, width, scale=1 / math.sqrt(width)) for _ in range(4)],
+        ],
+        {"tinygrad": tinygrad, "torch": torch},
+        rtol=1e-3, atol=1e-3,
     )  # fmt: skip
 
 
@@ -356,6 +393,7 @@ WORKLOADS: Final = (
     *_MEMORY,
     attention(4, 8, 512, 64),
     attention_gradients(4, 8, 512, 64),
+    attention_block(4, 8, 512, 512),
     training(512),
     chain(16),
     chain(64),
