@@ -8,8 +8,11 @@ import pytest
 from test.helpers_ast import at, kernel, loop, param, red, store
 from tinygrad import Tensor
 from tinygrad.codegen.late.affine import affine
+from tinygrad.codegen.opt import contraction
 from tinygrad.codegen.opt.analysis import Kernel
 from tinygrad.codegen.opt.contraction import find_contraction, search_tile
+from tinygrad.codegen.opt.loops import LOOPS
+from tinygrad.codegen.opt.policy import automatic
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import Target
@@ -173,3 +176,39 @@ def test_products_of_heads(batch: int, length: int, heads: int, width: int, dtyp
     backward = shown.reshape(batch * length, size).T.matmul(g, dtype=dtypes.float32)
     np.testing.assert_array_equal(forward.numpy().reshape(-1, 250), rows @ weights)
     np.testing.assert_array_equal(backward.numpy(), rows.T @ other)
+
+
+def loops_of(y: Tensor) -> list[int]:
+    """Return the sizes of the loops of the kernel that multiplies, as they are on a processor of 2 MiB a core."""
+    renderer = LLVMRenderer(Target.parse("CPU:LLVM:x86_64,sapphirerapids"))
+    products = [
+        c.src[0]
+        for c in y.schedule_linear().src
+        if c.src[0].op is Ops.SINK and any(u.op is Ops.MUL and u.dtype is dtypes.float32 for u in c.src[0].toposort())
+    ]
+    return [a.size for a in automatic(products[0], renderer).axes if a.kind in LOOPS]
+
+
+@pytest.mark.parametrize(
+    ("images", "channels", "expected"),
+    [
+        (8, 512, [64, 8, 7]),  # parts of the sum with panels, images, rows: 2.3 MB of weights, 0.3 MB of images
+        (64, 512, [64, 64, 7]),  # 2.7 MB of images, read for each panel: less than the weights for each image
+    ],
+)
+def test_filters_that_do_not_stay_near_are_read_once(images: int, channels: int, expected: list[int]) -> None:
+    x, w = Tensor.empty(images, channels, 7, 7), Tensor.empty(channels, channels, 3, 3)
+    assert loops_of(x.conv2d(w, padding=1)) == expected
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("filters", [64, 70, 96])
+def test_convolutions_with_loops_over_filters_outside(filters: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contraction, "NEAR_SHARE", 1 << 10)
+    rng = np.random.default_rng(filters)
+    x = rng.integers(-3, 4, (3, 22, 7, 7)).astype(np.float32)
+    w = rng.integers(-3, 4, (filters, 22, 3, 3)).astype(np.float32)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    expected = np.einsum("ncyxij,ocij->noyx", windows, w)
+    np.testing.assert_array_equal(Tensor(x).conv2d(Tensor(w), padding=1).numpy(), expected)

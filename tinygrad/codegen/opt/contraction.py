@@ -48,6 +48,7 @@ TRANSPOSED, STAGED = 0.5, 2.5  # cycles to store one element of lanes that lie a
 UNEVEN_STEP = 0.5  # cycles lost per step, whatever its length: what arrives late, and the loop
 LONGEST_UNROLLED = 8  # iterations of a reduce loop that are copies of its body
 LARGE = optimize_tiled, optimize_strips, optimize_blocked  # policies of large products, the best first
+NEAR_SHARE = 2  # what is read again and again stays in this part of the memory near a core
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
 
 
@@ -246,6 +247,43 @@ def _order_loops(schedule: Schedule, sides: Sides) -> None:
             schedule.apply(Opt(OptOps.SWAP, a, b))
 
 
+def _read_less_again(schedule: Schedule, kernel: Kernel, sides: Sides) -> None:
+    """Move the innermost loop outwards where less of the operands comes from beyond the memory near a core.
+
+    Loops over images, rows of pixels and panels of filters: 512 filters of 512 channels are more than the second cache
+    holds, and would be read anew for each row. All images are read for each panel then, but stay, or are less.
+    """
+    near = schedule.renderer.cache_bytes // NEAR_SHARE
+    loops = [at for at, a in enumerate(schedule.axes) if a.kind in LOOPS]
+    for before, at in zip(loops[-2:0:-1], loops[:1:-1], strict=True):  # the outermost one is for the threads
+        outer, inner = schedule.axes[before], schedule.axes[at]
+        side = next((n for n in (0, 1) if schedule.origins[outer.range] <= set(sides.ranges[n])), None)
+        if side is None or not schedule.origins[inner.range] <= set(sides.ranges[1 - side]):
+            return
+        if not isinstance(outer.size, int) or not isinstance(inner.size, int):
+            return
+        mine = _bytes_read(schedule, kernel, sides.loads[side], before)
+        other = _bytes_read(schedule, kernel, sides.loads[1 - side], at)
+        if other <= near or 2 * mine * (inner.size if mine > near else 1) > other * outer.size:
+            return
+        schedule.apply(Opt(OptOps.SWAP, before, at))
+
+
+def _bytes_read(schedule: Schedule, kernel: Kernel, loads: list[Access], first: int) -> int:
+    """Return how much of an operand the output loops from ``first`` on, and all that is inside of them, read."""
+    inside = [a for at, a in enumerate(schedule.axes) if at >= first or a.kind not in LOOPS]
+    total = 0
+    for load in loads:
+        extents: dict[int, int] = {}  # of windows and their rows, which have one step, together
+        for r in kernel.ranges:
+            step = load.step(r)
+            if step:
+                times = math.prod(a.size for a in inside if r in schedule.origins[a.range] and isinstance(a.size, int))
+                extents[abs(step)] = extents.get(abs(step), 1) + min(times, kernel.size(r)) - 1
+        total += math.prod(extents.values()) * load.node.dtype.itemsize
+    return total
+
+
 def _copy_output(schedule: Schedule, r: UOp, factor: int) -> None:
     """Make ``factor`` iterations of an output loop copies, whatever its size."""
     at = position(schedule, r, LOOPS)
@@ -352,6 +390,7 @@ def optimize_contraction(schedule: Schedule, kernel: Kernel) -> bool:
         run_blocks_in_parallel(schedule, slab.first)
         return True
     _order_loops(schedule, sides)
+    _read_less_again(schedule, kernel, sides)
     block_long_sums(schedule, kernel, _chain(schedule))
     use_threads(schedule, kernel, TILE_SHARES, SHARE_PIECES * max(1, renderer.threads))
     return True
