@@ -86,7 +86,7 @@ def explained(function: _F, name: str | None = None, labels: bool = True, counts
                         _check_said_once(called, spellings, args, kwargs)
                     return function(*args, **kwargs)
                 except Exception as error:  # whatever went wrong, it goes on from here
-                    renamed = _own_names(function, kwargs) if kwargs and isinstance(error, TypeError) else None
+                    renamed = _own_names(function, error, kwargs)
                     if renamed is None:
                         better: Any = _at_the_border(error, function, called, args, kwargs)
                         if better is error:
@@ -189,11 +189,13 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
     return inspect.signature(function).parameters
 
 
-def _own_names(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+def _own_names(function: Callable[..., Any], error: Exception, kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return keywords under the names that the function has for them; None if they have these, or it has none.
 
-    A keyword that a function does not have fails before anything of it has run, so it may be called again.
+    A keyword that a function does not have is a TypeError before anything of it has run, so it may be called again.
     """
+    if not kwargs or not isinstance(error, TypeError):
+        return None
     parameters = _parameters(function)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return None
