@@ -36,16 +36,23 @@ def fill_gradients(root: Tensor, gradient: Tensor | None) -> None:
             error_text("backward", f"only float Tensors have gradient, this one is {root.dtype}", {"tensor": root})
         )
     root_grad = root_gradient(root, gradient)
-    floats = [t for t in live_tensors() if dtypes.is_float(t.dtype) and not t.uop.is_virtual and t._wants_grad]
-    differentiated, *nodes = nodes_to_differentiate(root, *floats)
-    reached = undetached(differentiated)
-    wanted = [(t, node) for t, node in zip(floats, nodes, strict=True) if node in reached]
-    compute_for_capture([t.grad for t, _ in wanted if t.grad is not None])
+    differentiated, wanted = _reached_tensors(root)
+    if compute_for_capture([t.grad for t, _ in wanted if t.grad is not None]):
+        root_grad = root_gradient(root, gradient)  # tensors show other nodes now
+        differentiated, wanted = _reached_tensors(root)
     found = compute_gradient(differentiated, root_grad, dict.fromkeys(node for _, node in wanted))
     for t, node in wanted:
         grad = found[node] if node in found else node.const_like(0)
         mark_gradient(grad, t)
         _add_gradient(t, t._wrap_uop(grad))
+
+
+def _reached_tensors(root: Tensor) -> tuple[UOp, list[tuple[Tensor, UOp]]]:
+    """Return the node to differentiate, and the live tensors that gradients reach, each with its node."""
+    floats = [t for t in live_tensors() if dtypes.is_float(t.dtype) and not t.uop.is_virtual and t._wants_grad]
+    differentiated, *nodes = nodes_to_differentiate(root, *floats)
+    reached = undetached(differentiated)
+    return differentiated, [(t, node) for t, node in zip(floats, nodes, strict=True) if node in reached]
 
 
 def nodes_to_differentiate(root: Tensor, *others: Tensor) -> list[UOp]:

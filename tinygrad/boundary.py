@@ -80,19 +80,18 @@ def explained(function: _F, name: str | None = None, labels: bool = True, counts
         try:
             if counts and (kwargs or not is_ordinary(map(type, args))):
                 args, kwargs = _plain_numbers(args, kwargs)
-            while True:  # a call is made again where its arguments have other names
-                try:
-                    if kwargs and spellings:
-                        _check_said_once(called, spellings, args, kwargs)
-                    return function(*args, **kwargs)
-                except Exception as error:  # whatever went wrong, it goes on from here
-                    renamed = _own_names(function, error, kwargs)
-                    if renamed is None:
-                        better: Any = _at_the_border(error, function, called, args, kwargs)
-                        if better is error:
-                            raise
-                        raise better from None
-                kwargs = renamed
+            try:
+                if kwargs and spellings:
+                    _check_said_once(called, spellings, args, kwargs)
+                return function(*args, **kwargs)
+            except Exception as error:  # whatever went wrong, it goes on from here
+                own = _own_names(function, error, kwargs)
+                if own is None:
+                    better: Any = _at_the_border(error, function, called, args, kwargs)
+                    if better is error:
+                        raise
+                    raise better from None
+            return _called_again(function, called, spellings, args, own)
         finally:
             better = None  # the traceback holds this frame: as a cycle they would keep the tensors of all frames
             if token is not None:
@@ -116,6 +115,26 @@ def explained(function: _F, name: str | None = None, labels: bool = True, counts
     code = getattr(function, "__code__", None)
     is_operator = code is not None and code.co_argcount == 2 and function.__name__ in OPERATORS
     return typing.cast("_F", operator if is_operator else call)
+
+
+def _called_again(
+    function: Callable[..., Any],
+    called: str,
+    spellings: Iterable[_Spelling],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Call a function by its own names of arguments, where those that the user gave were others."""
+    try:
+        _check_said_once(called, spellings, args, kwargs)
+        return function(*args, **kwargs)
+    except Exception as error:
+        better: Any = _at_the_border(error, function, called, args, kwargs)
+        if better is error:
+            raise
+        raise better from None
+    finally:
+        better = None
 
 
 def unbound(cls: type, name: str) -> Any:

@@ -257,15 +257,21 @@ def is_kept_by_replays(tensor: Tensor) -> bool:
     return is_outside is not None and (is_stored(tensor.uop) or is_outside(tensor))
 
 
-def compute_for_capture(tensors: list[Tensor]) -> None:
-    """Compute those of the tensors that the caller of a running capture has left pending, before any equal is made."""
+def compute_for_capture(tensors: list[Tensor]) -> bool:
+    """Compute those of the tensors that the caller of a running capture has left pending, before any equal is made.
+
+    Returns:
+        Whether there were any: then live tensors show other nodes, and a graph that was held meanwhile is of the past.
+    """
     from tinygrad.engine.capturing import capturing
 
     is_outside = _recorder_method("is_outside")
-    if is_outside is not None:
-        was_provisional = capturing[-1].is_provisional
-        _compute_outside([t for t in tensors if is_outside(t)])
-        capturing[-1].is_provisional = was_provisional
+    if is_outside is None:
+        return False
+    was_provisional = capturing[-1].is_provisional
+    is_changed = _compute_outside([t for t in tensors if is_outside(t)])
+    capturing[-1].is_provisional = was_provisional
+    return is_changed
 
 
 def _of_the_function(tensors: list[Tensor]) -> list[Tensor]:
