@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.helpers_indexed_writes import overwritten
 from tinygrad import Context, Tensor
 from tinygrad.errors import ShapeError
 
@@ -125,12 +126,6 @@ def test_checked_bounds_of_any_dtype(dtype: str, number: int) -> None:
 TWO = ("CPU", "CPU:1")
 ROWS = Tensor.arange(20)
 PLACES = ROWS.reshape(20, 1).expand(20, 2)
-
-
-def overwritten(x: Tensor, items: Any, value: Any) -> Tensor:
-    y = x * 1
-    y[items] = value
-    return y
 
 
 ON_DEVICES: dict[str, Callable[[Tensor], Tensor]] = {

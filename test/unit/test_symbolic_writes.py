@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
+from test.helpers_indexed_writes import overwritten
 from tinygrad import Tensor, Variable
 
 MOST, N, M = 8, 3, 5
 DATA = np.cos(np.arange(MOST * MOST * 3, dtype=np.float32)).reshape(MOST, MOST, 3)
 ALL = slice(None)
-
-
-def overwritten(x: Tensor, items: Any, value: Any) -> Tensor:
-    y = x * 1
-    y[items] = value
-    return y
 
 
 CALLS: dict[str, Callable[[Tensor], Tensor]] = {
