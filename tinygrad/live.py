@@ -9,6 +9,7 @@ Why:  a Tensor is only a pointer to a node. A write makes a new node (the storag
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import weakref
@@ -36,8 +37,10 @@ _NOT_STORED: Slot = -1
 # Tensors that were born or re-pointed since the last look are at the end.
 all_tensors: dict[_TensorRef, Slot | None] = {}
 # Those of them that showed something else than plain storage when they were last looked at. The rest, usually most,
-# has nothing to do with what is still to be computed.
-_unsettled: dict[_TensorRef, None] = {}
+# has nothing to do with what is still to be computed. Each has a number, the newest and those that were re-pointed last
+# have the highest and are at the end.
+_unsettled: dict[_TensorRef, int] = {}
+_numbers = itertools.count(1)
 _showing: dict[Slot, list[_TensorRef]] = {}
 _filing = threading.RLock()
 renew_in_child(sys.modules[__name__], "_filing")
@@ -46,7 +49,7 @@ renew_in_child(sys.modules[__name__], "_filing")
 def _forget(
     ref: _TensorRef,
     tensors: dict[_TensorRef, Slot | None] = all_tensors,
-    unsettled: dict[_TensorRef, None] = _unsettled,
+    unsettled: dict[_TensorRef, int] = _unsettled,
 ) -> None:
     # The tables are arguments because at exit the names of this module may be gone before the last tensor is.
     tensors.pop(ref, None)
@@ -56,7 +59,7 @@ def _forget(
 def register(tensor: Tensor) -> None:
     """Note a new tensor."""
     ref = _TensorRef(tensor, _forget)
-    all_tensors[ref] = _unsettled[ref] = None
+    all_tensors[ref], _unsettled[ref] = None, next(_numbers)
 
 
 def point(tensor: Tensor, uop: UOp) -> None:
@@ -71,7 +74,8 @@ def noticed(tensor: Tensor) -> None:
         if type(ref) is _TensorRef:
             with _filing:
                 all_tensors.pop(ref, None)
-                all_tensors[ref] = _unsettled[ref] = None
+                _unsettled.pop(ref, None)
+                all_tensors[ref], _unsettled[ref] = None, next(_numbers)
 
 
 def _set_uop(tensor: Tensor, uop: UOp) -> None:
@@ -113,24 +117,27 @@ def unsettled_over(nodes: Iterable[UOp]) -> Iterator[Tensor]:
             yield tensor
 
 
-def unsettled_since(last: _TensorRef | None) -> tuple[list[Tensor], _TensorRef | None]:
+def unsettled_since(last: int) -> tuple[list[Tensor], int]:
     """Return the unsettled tensors that are new, or show another node, since ``last``; and what to pass next time.
 
-    The newest come last in the table, so that old ones cost nothing.
+    Args:
+        last: What the last call has returned; 0 for all.
     """
     newest = next(reversed(_unsettled), None)
     if newest is last:
         return [], last
     refs: list[_TensorRef] = []
+    newest = last
     try:
-        for ref in reversed(_unsettled):
-            if ref is last:
+        for ref, number in reversed(_unsettled.items()):
+            if number <= last:
                 break
+            newest = max(newest, number)
             refs.append(ref)
     except RuntimeError:  # another thread has added some meanwhile
         refs = list(_unsettled)
     found = [tensor for ref in refs if (tensor := _if_unsettled(ref)) is not None]
-    return found, next(reversed(_unsettled), None)
+    return found, newest
 
 
 def _if_unsettled(ref: _TensorRef) -> Tensor | None:
@@ -143,7 +150,7 @@ def _if_unsettled(ref: _TensorRef) -> Tensor | None:
         return tensor
     _unsettled.pop(ref, None)
     if tensor.uop is not uop:  # another thread has just re-pointed it
-        _unsettled[ref] = None
+        _unsettled[ref] = next(_numbers)
     return None
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import tinygrad
 from bench.networks import transformer_gradients, transformer_inputs
-from tinygrad import Context, Tensor, TinyJit, Variable, middleware, nn, repointing
+from tinygrad import Context, Tensor, TinyJit, Variable, middleware, nn, pending, realizing, repointing
 from tinygrad.codegen import to_program_cache
 from tinygrad.engine import realize
 from tinygrad.live import all_tensors
@@ -97,6 +97,33 @@ def test_a_realize_does_not_look_at_tensors_that_are_computed() -> None:
         kept += [(Tensor([1.0, 2.0]) + 1).realize() for _ in range(50)]
     assert counts[0], "nothing was counted"
     assert counts[2] <= counts[0] + 10, counts
+
+
+def test_a_write_walks_no_tensor_that_does_not_read_what_it_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = 0
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal looked_at
+            looked_at += 1
+            return function(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(pending, "_is_stale", counted(pending._is_stale))
+    monkeypatch.setattr(realizing, "has_origin", counted(realizing.has_origin))
+    state, other = (Tensor([1.0, 2.0, 3.0]).realize() for _ in range(2))
+    reader, counts = state * 2, []
+    unrelated: list[Tensor] = []
+    for _ in range(2):
+        looked_at = 0
+        state.assign(state + 1).realize()
+        counts.append(looked_at)
+        reader = state * 2
+        unrelated += [(other + i) * 2 for i in range(100)]
+    assert counts[0], "nothing was counted"
+    assert counts[1] <= counts[0] + 30, counts  # footprints of few nodes share a bit now and then
+    assert reader.tolist() == [6.0, 8.0, 10.0]
 
 
 @pytest.fixture(scope="module")

@@ -661,3 +661,24 @@ def test_an_expression_that_the_caller_has_left_pending_too(name: str) -> None:
         return [t.tolist() for t in (*seen, p.w, p.state)]
 
     both(program)
+
+
+@pytest.mark.parametrize("how", ["assign", "replace"])
+def test_an_old_tensor_that_is_another_value_now_is_computed_before_the_replay_that_overwrites_what_it_reads(
+    how: str,
+) -> None:
+    """It stood among the tensors that the replays before had looked at already."""
+    state, other = Tensor([1.0, 2.0]).realize(), Tensor([5.0, 5.0]).realize()
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        state.assign(state + x)
+        return x * 2
+
+    held = other * 3
+    for _ in range(4):
+        step(Tensor([1.0, 1.0]).realize())
+    getattr(held, how)(state * 10)
+    for _ in range(2):
+        step(Tensor([1.0, 1.0]).realize())
+    assert held.tolist() == [50.0, 60.0]

@@ -35,7 +35,7 @@ class Settling:
 
     def __init__(self, used: set[int], written: set[int], writes_inputs: bool) -> None:
         self._used, self._written, self._writes_inputs = used, written, writes_inputs
-        self._last: Any = None  # up to which tensors are known to be computed as well after a replay
+        self._last = 0  # up to which tensors are known to be computed as well after a replay
 
     def settle(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Compute what has to come before a replay on these arguments."""
@@ -44,12 +44,12 @@ class Settling:
         written = self._written | _storages_of(args, kwargs) if self._writes_inputs else self._written
         if written:
             forget_readers(lambda u: not written.isdisjoint(_storages(u)))
-        pending, last = unsettled_since(None if self._writes_inputs else self._last)
+        pending, last = unsettled_since(0 if self._writes_inputs else self._last)
         if pending:
             found = without_forgotten_gradients([t for t in pending if self._comes_first(t.uop, written)])
             if found:
                 found[0].realize(*found[1:])
-                last = None
+                last = 0
         self._last = last
 
     def _comes_first(self, root: UOp, written: set[int]) -> bool:
