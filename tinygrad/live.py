@@ -123,9 +123,6 @@ def unsettled_since(last: int) -> tuple[list[Tensor], int]:
     Args:
         last: What the last call has returned; 0 for all.
     """
-    newest = next(reversed(_unsettled), None)
-    if newest is last:
-        return [], last
     refs: list[_TensorRef] = []
     newest = last
     try:
