@@ -129,7 +129,7 @@ def _called_again(
         _check_said_once(called, spellings, args, kwargs)
         return function(*args, **kwargs)
     except Exception as error:
-        better: Any = _at_the_border(error, function, called, args, kwargs)
+        better: Any = _at_the_border(error, function, called, args, kwargs, frames=3)
         if better is error:
             raise
         raise better from None
@@ -255,9 +255,9 @@ def _plain_number(x: Any) -> Any:
 # ---- the message -----------------------------------------------------------------------------------------------------
 
 
-def _at_the_border(error: Exception, *call: Any) -> Exception:
-    """Return the error with a complete message if the user's code made the call (two frames up), else as it is."""
-    if sys._getframe(2).f_code.co_filename.startswith(PACKAGE):
+def _at_the_border(error: Exception, *call: Any, frames: int = 2) -> Exception:
+    """Return the error with a complete message if the user's code made the call, so many frames up; else as it is."""
+    if sys._getframe(frames).f_code.co_filename.startswith(PACKAGE):
         return error  # the user called something that calls this
     error.__traceback__ = _without_wrappers(error.__traceback__)
     try:

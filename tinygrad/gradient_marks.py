@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tinygrad.tensor import Tensor
 
 _MOST_NODES: Final = 128  # of a value, those nearest to its root
+_MOST_TARGETS: Final = 16  # of one node, such as the parts of a sum; it is the gradient of no others then
 
 Targets = tuple["weakref.ref[Tensor]", ...]
 
@@ -34,10 +35,11 @@ _marks: weakref.WeakKeyDictionary[UOp, Targets] = weakref.WeakKeyDictionary()
 
 def mark_gradient(gradient: UOp, target: Tensor) -> None:
     """Note that a node is the gradient of a tensor; numbers and data, which others may show too, get no mark."""
-    if data_under(gradient) is None:
-        known = _marks.get(gradient, ())
-        if all(ref() is not target for ref in known):
-            _marks[gradient] = (*known, weakref.ref(target))
+    if data_under(gradient) is not None:
+        return
+    known = tuple(ref for ref in _marks.get(gradient, ()) if ref() is not None)
+    if len(known) < _MOST_TARGETS and all(ref() is not target for ref in known):
+        _marks[gradient] = (*known, weakref.ref(target))
 
 
 def mark_storage(storage: UOp, targets: Targets) -> None:

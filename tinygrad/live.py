@@ -98,8 +98,8 @@ def unsettled_tensors() -> Iterator[Tensor]:
             yield tensor
 
 
-def unsettled_over(nodes: Iterable[UOp]) -> Iterator[Tensor]:
-    """Yield the unsettled tensors whose graphs may hold one of the nodes.
+def unsettled_over(nodes: Iterable[UOp], but: Tensor | None = None) -> Iterator[Tensor]:
+    """Yield the unsettled tensors, but for one, whose graphs may hold one of the nodes.
 
     Most have nothing to do with them, which takes one look at the footprint of each.
     """
@@ -108,7 +108,7 @@ def unsettled_over(nodes: Iterable[UOp]) -> Iterator[Tensor]:
         mask |= node.footprint_bit
     for ref in list(_unsettled):
         tensor = ref()
-        if tensor is None:
+        if tensor is None or tensor is but:
             continue
         uop = tensor.uop
         is_close = uop.footprint & mask

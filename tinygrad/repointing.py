@@ -183,7 +183,7 @@ def show_computed(tensor: Tensor, shown: UOp) -> None:
     """
     root = tensor.uop
     is_alone = tensor._family is None and not is_view_node(root)
-    if is_alone and all(other is tensor for other in unsettled_over([root])):
+    if is_alone and not any(True for _ in unsettled_over([root], but=tensor)):
         # In a loop of small expressions nothing else waits to be computed, and all that follows is known.
         follow_origins({root: shown})
         follow_marks({root: shown})

@@ -74,6 +74,25 @@ def test_devices_drawn_from_before_change_nothing(order: tuple[str, ...], first:
         assert seeded(lambda: ([t.tolist() for t in jitted(x)] for _ in range(4)), seed) == expected
 
 
+@pytest.mark.parametrize("warm", range(3))
+@pytest.mark.parametrize("order", [("CPU", "CPU:1"), ("CPU:1", "CPU")])
+@pytest.mark.parametrize("earlier", [("CPU",), ("CPU:1",), ("CPU", "CPU:1"), ("CPU:1", "CPU")])
+def test_what_earlier_captures_draw_from_is_numbered_anew(
+    earlier: tuple[str, ...], order: tuple[str, ...], warm: int
+) -> None:
+    def on(devices: tuple[str, ...], x: Tensor) -> list[Tensor]:
+        return [(x.to(device) + Tensor.rand(2, device=device)).realize() for device in devices]
+
+    kept, jitted, x = TinyJit(lambda x: on(earlier, x)), TinyJit(lambda x: on(order, x)), shift()
+    for _ in range(3):
+        kept(x)
+    for _ in range(warm):
+        jitted(x)
+    for seed in (0, 3):
+        expected = seeded(lambda: ([t.tolist() for t in on(order, x)] for _ in range(4)), seed)
+        assert seeded(lambda: ([t.tolist() for t in jitted(x)] for _ in range(4)), seed) == expected
+
+
 def test_a_traced_function_in_a_capture_draws_from_the_sequence() -> None:
     @function
     def traced(x: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def test_keywords_of_other_packages(call: str, same: str) -> None:
 TWO_NAMES = ("sum", "prod", "max", "min", "amax", "amin", "any", "all", "mean", "var", "std", "var_mean", "std_mean",
              "argmax", "argmin", "logsumexp", "softmax", "log_softmax", "softmin", "cumsum", "cummax", "cummin",
              "logcumsumexp", "squeeze", "unsqueeze", "flip", "split", "chunk", "roll", "repeat_interleave", "cat",
-             "stack")  # fmt: skip
+             "stack", "cumsum_", "squeeze_", "unsqueeze_")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TWO_NAMES)

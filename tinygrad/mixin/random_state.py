@@ -44,7 +44,7 @@ class _DeviceState:
 
         self.device, self.generator = device, generator
         self.is_captured = False  # whether kernels of a JIT use this memory
-        self.first_draw = 0  # the place of the first draw since a capture began, among those from all states
+        self.first_draw = 0  # the place of the first draw since a capture or seed began, among those from all states
         self.key: Tensor = Tensor.empty(1, dtype=dtypes.uint64, device=device).assign(self._key(number))
         self.counter: Tensor = Tensor.full((1,), 0, dtype=dtypes.uint64, device=device)
         self.last: Tensor | None = None
@@ -64,7 +64,7 @@ class _DeviceState:
 
     def restart(self, generator: _Generator, number: int) -> None:
         """Start from the seed of another generator, in the same memory."""
-        self.generator = generator
+        self.generator, self.first_draw = generator, 0
         self.key.assign(self._key(number))
         self.counter.assign(0)
 
