@@ -96,6 +96,12 @@ def test_negative_zero(path: str) -> None:
     same(Tensor(1.0).copysign(x), [-1, 1, -1])
     same(on_path(path, [-0.0, -0.0]).max(keepdim=True), [-0.0])
     assert Tensor(0.0).uop is not Tensor(-0.0).uop
+    for zero in (0, False, np.int32(0), 0.0, Tensor(0), Tensor(0.0)):
+        same(x - zero, [-0.0, 0.0, np.float32(-0.3)])
+        same(x + zero, [0.0, 0.0, np.float32(-0.3)])
+        same(zero - x, [0.0, 0.0, np.float32(0.3)])
+    same(x - -0.0, [0.0, 0.0, np.float32(-0.3)])
+    same(x.sub(0), [-0.0, 0.0, np.float32(-0.3)])
 
 
 @pytest.mark.parametrize("path", PATHS)

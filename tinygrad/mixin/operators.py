@@ -112,7 +112,9 @@ class OperatorMixin(PythonOperators, CreationMixin):
         if alpha != 1:
             return self.sub(self.ufix(x) * alpha, reverse)
         if isinstance(x, (int, float)) and not reverse and not _may_widen(self.dtype, x):
-            return self.add(-x)
+            # An int has no -0, and -0.0 - 0 is -0.0.
+            is_zero = isinstance(x, int) and not x and dtypes.is_float(self.dtype)
+            return self.add(-0.0 if is_zero else -x)
         # Of a large int, -x may have another dtype than x: uint32 holds 2**31, not its negative.
         lhs, rhs = self._operands(x, reverse, "sub")
         return lhs + rhs * -1
