@@ -104,7 +104,7 @@ class MultiStepLR(LR_Scheduler):
 
     Args:
         optimizer: The optimizer.
-        milestones: Numbers of steps, in any order; one that occurs twice counts twice.
+        milestones: Numbers of steps, in any order; one that occurs twice counts twice, 0 before the first step.
         gamma: The factor.
     """
 
@@ -112,6 +112,7 @@ class MultiStepLR(LR_Scheduler):
         super().__init__(optimizer)
         self.milestones, self.gamma = sorted(milestones), gamma
         self._base = self._initial_lr()
+        Tensor.realize(*self._assign(self.get_lr()))  # a milestone may be step 0
 
     def get_lr(self) -> Tensor:
         """Return the rate after ``epoch_counter`` steps."""

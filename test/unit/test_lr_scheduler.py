@@ -27,6 +27,7 @@ TORCH = torch.optim.lr_scheduler
 CASES = {
     "milestones": (lambda o: MultiStepLR(o, [2, 5], gamma=0.5), lambda o: TORCH.MultiStepLR(o, [2, 5], gamma=0.5)),
     "milestone twice": (lambda o: MultiStepLR(o, [4, 2, 4]), lambda o: TORCH.MultiStepLR(o, [4, 2, 4])),
+    "milestone 0": (lambda o: MultiStepLR(o, [0, 3]), lambda o: TORCH.MultiStepLR(o, [0, 3])),
     "cosine": (lambda o: CosineAnnealingLR(o, 5, 0.01), lambda o: TORCH.CosineAnnealingLR(o, 5, 0.01)),
     "linear cycle": (
         lambda o: OneCycleLR(o, 2.0, total_steps=10),
