@@ -54,6 +54,58 @@ def fit(name: str, f: Callable, a: float, b: float, powers: list[int], weight: C
     print(f"{name} = ({', '.join(c.hex() for c in fixed)})")  # noqa: T201
 
 
+def fit_quotient(
+    name: str, f: Callable, a: float, b: float, size: tuple[int, int], weight: Callable, first: tuple[float, float]
+) -> None:
+    """Print the float32 coefficients of p and q in f(x) = p(x*x) / q(x*x).
+
+    The squares of weight(x) * (q(x*x) * f(x) - p(x*x)) / q(x*x) are minimised, with the q of the last round as the
+    divisor. Nodes are those of x, so that they are dense where x*x is small.
+
+    Args:
+        name: Of the table.
+        f: The function of x.
+        a: Lower end.
+        b: Upper end.
+        size: How many coefficients p and q have.
+        weight: Of the relative error.
+        first: The lowest coefficients.
+    """
+    nodes = 70
+    middle, half = (mp.mpf(b) + mp.mpf(a)) / 2, (mp.mpf(b) - mp.mpf(a)) / 2
+    xs = [middle + half * mp.cos(mp.pi * (k + mp.mpf(1) / 2) / nodes) for k in range(nodes)]
+    values, weights = [f(x) for x in xs], [weight(x) for x in xs]
+    fixed = {(0, 0): mp.mpf(first[0]), (1, 0): mp.mpf(first[1])}  # (part, power of x*x) -> coefficient
+
+    def side(part: int, x: mp.mpf, power: int, value: mp.mpf) -> mp.mpf:
+        return x ** (2 * power) * (1 if part == 0 else -value)
+
+    def solve() -> dict:
+        free = [(part, power) for power in range(max(size)) for part in (1, 0) if power < size[part]]
+        free = [key for key in free if key not in fixed]
+        divisors, result = [fixed[1, 0]] * nodes, dict(fixed)
+        for _ in range(5):
+            rows, right = [], []
+            for x, value, scale, divisor in zip(xs, values, weights, divisors, strict=True):
+                rows.append([side(part, x, power, value) * scale / divisor for part, power in free])
+                known = mp.fsum(side(part, x, power, value) * c for (part, power), c in fixed.items())
+                right.append(-known * scale / divisor)
+            columns = list(zip(*rows, strict=True))
+            normal = mp.matrix([[mp.fdot(u, v) for v in columns] for u in columns])
+            solution = mp.lu_solve(normal, mp.matrix([mp.fdot(u, right) for u in columns]))
+            result.update(zip(free, solution, strict=True))
+            divisors = [mp.fsum(result[1, k] * x ** (2 * k) for k in range(size[1])) for x in xs]
+        return result
+
+    while len(fixed) < sum(size):
+        found = solve()
+        key = next(key for key in found if key not in fixed)
+        fixed[key] = mp.mpf(f32(float(found[key])))
+    for part, count in enumerate(size):
+        digits = ", ".join(float(fixed[part, k]).hex() for k in range(count))
+        print(f"{name}[{part}] = ({digits})")  # noqa: T201
+
+
 def f32(x: float) -> float:
     """Round to float32."""
     return float(np.float32(x))
@@ -79,6 +131,10 @@ def main() -> None:
 
     third = mp.mpf(1) / 3
     fit("LOG2_F32", log2_tail, -third, third, list(range(10)), lambda f: abs(f) + mp.mpf(2) ** -10, f32)
+    # log(1+f) = f + f*f * p(f)
+    fit(
+        "LOG_F32", lambda f: log2_tail(f) * ln2, -third, third, list(range(8)), lambda f: abs(f) + mp.mpf(2) ** -10, f32
+    )
     # atanh: log(m) = 2s + 2s^3 p(s*s), s = (m-1)/(m+1), scaled by log2(e)
     z_hi = (3 - 2 * mp.sqrt(2)) ** 2
 
@@ -152,7 +208,7 @@ def fit_composite_functions() -> None:
     def _tail_weight(shift, floor, t):
         return mp.erfc(t + shift) + floor
 
-    def erf_tail(t):  # 1 - erf(x) = 2 ** p(x - shift)
+    def erf_tail(shift, t):  # 1 - erf(x) = 2 ** p(x - shift)
         return mp.log(mp.erfc(t + shift), 2)
 
     def normal_tail(c, u):  # the normal distribution function of -a is exp(-a*a/2) * t * p(t - 1/2), t = 1 / (1 + c*a)
@@ -171,14 +227,37 @@ def fit_composite_functions() -> None:
         fit(f"EXPM1_{name}", expm1_tail, -1, 1, list(range(15 if wide else 8)), lambda x: abs(x) + small, rounding)
         fit(f"ATAN_{name}", atan_tail, 0, 1, list(range(21 if wide else 10)), lambda z: z + small, rounding)
         fit(f"ASIN_{name}", asin_tail, 0, 0.25, list(range(13 if wide else 6)), lambda z: z + small, rounding)
-        fit(f"ERF_HEAD_{name}", erf_head, 0, 1, list(range(13 if wide else 7)), lambda z: mp.mpf(1), rounding)
-        end = mp.mpf(6) if wide else mp.mpf(4)
-        shift = (end + 1) / 2
-        floor = mp.mpf(2) ** -(bits - 18)
-        degrees = list(range(20 if wide else 8))
-        fit(
-            f"ERF_TAIL_{name}", erf_tail, 1 - shift, end - shift, degrees, partial(_tail_weight, shift, floor), rounding
-        )
+    fit("ERF_HEAD_F64", erf_head, 0, 1, list(range(13)), lambda z: mp.mpf(1), float)
+    end = mp.mpf(6)
+    shift = (end + 1) / 2
+    tail_weight = partial(_tail_weight, shift, mp.mpf(2) ** -35)
+    fit("ERF_TAIL_F64", partial(erf_tail, shift), 1 - shift, end - shift, list(range(20)), tail_weight, float)
+    fit_quotients()
+
+
+def fit_quotients() -> None:
+    """The tables of ``_from_half``: x * p(x*x) / q(x*x) is the t whose 2t / (1 + t*t) is tanh(x) or erf(x).
+
+    The lowest coefficients are such that what is multiplied near 0 is just below a power of two, where rounding costs
+    least, and that their quotient is exact (tanh) or nearly so (erf).
+    """
+
+    def half_tanh(x):
+        return mp.tanh(x / 2) / x
+
+    def half_erf(x):
+        rest = mp.erfc(x)
+        return (1 - rest) / (1 + mp.sqrt(rest * (2 - rest))) / x
+
+    def weight(f, x):  # how much of the relative error of t the result has
+        t = f(x) * x
+        return ((1 - t * t) / (1 + t * t) + mp.mpf(2) ** -12) / f(x)
+
+    fit_quotient("TANH_F32", half_tanh, 0, 9.2, (3, 4), partial(weight, half_tanh), (0.875, 1.75))
+    divisor = float.fromhex("0x1.b841c0p+0")
+    fit_quotient(
+        "ERF_F32", half_erf, 0, 3.95, (4, 5), partial(weight, half_erf), (f32(divisor / float(mp.sqrt(mp.pi))), divisor)
+    )
 
 
 if __name__ == "__main__":

@@ -99,6 +99,21 @@ def test_log2(every_exponent: np.ndarray) -> None:
         assert worst(evaluate(transcendental.log2(X), {X: values}), exact) <= 1.0
 
 
+@pytest.mark.parametrize("c", [math.log(2), float(np.float32(math.log(2)))], ids=["exact", "rounded"])
+def test_natural_logarithm_is_one_function(every_exponent: np.ndarray, c: float) -> None:
+    """The product with log(2) is a part of it, so that the logarithm is not rounded twice; natively it is not."""
+    product = times(unary(Ops.LOG2, X), c)
+    near_one = np.random.default_rng(1).uniform(0.5, 2, 200_000).astype(np.float32)
+    for values in (every_exponent, near_one):
+        assert worst(evaluate(transcendental.natural_log(X), {X: values}), np.log(values.astype(np.float64))) <= 1.2
+        np.testing.assert_array_equal(
+            evaluate(lowered(product), {X: values}), evaluate(transcendental.natural_log(X), {X: values})
+        )
+    assert lowered(product, "native").op is Ops.MUL
+    assert lowered(times(unary(Ops.LOG2, X), 0.7)).op is Ops.MUL
+    assert lowered(times(unary(Ops.LOG2, XD), c)).op is Ops.MUL
+
+
 def _sine_exactly(values: np.ndarray, cosine: bool) -> np.ndarray:
     """Sines from an exact reduction: numpy's own is trusted below 2**30 alone."""
     import mpmath
@@ -209,11 +224,12 @@ def test_power_without_float64() -> None:
     [
         (transcendental.exp2, [0.0, INF, -INF, NAN, -149, -151, 128], [1, INF, 0, NAN, TINY, 0, INF]),
         (transcendental.log2, [0.0, -0.0, -1, INF, -INF, NAN, TINY], [-INF, -INF, NAN, INF, NAN, NAN, -149]),
+        (transcendental.natural_log, [0.0, -0.0, -1, INF, -INF, NAN, 1], [-INF, -INF, NAN, INF, NAN, NAN, 0]),
         (lambda x: trigonometry.sin(x, True), [INF, -INF, NAN, -0.0, TINY], [NAN, NAN, NAN, -0.0, TINY]),
         (lambda x: trigonometry.sin(x, False), [INF, -INF, NAN, -0.0, TINY], [NAN, NAN, NAN, -0.0, TINY]),
         (transcendental.sqrt, [0.0, -0.0, -1, INF, NAN, 4.0], [0, -0.0, NAN, INF, NAN, 2]),
     ],
-    ids=["exp2", "log2", "sin", "sin-integers", "sqrt"],
+    ids=["exp2", "log2", "log", "sin", "sin-integers", "sqrt"],
 )  # fmt: skip
 def test_special_values(function, inputs: list, outputs: list) -> None:
     np.testing.assert_array_equal(
@@ -271,7 +287,8 @@ def test_integer_power(dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "bound"), [("expm1", 1.8), ("log1p", 1.9), ("atan", 1.8), ("asin", 2.8), ("erf", 2.4)]
+    ("name", "bound"),
+    [("expm1", 1.8), ("log1p", 1.9), ("atan", 1.8), ("asin", 2.8), ("acos", 2.0), ("tanh", 3.7), ("erf", 3.8)],
 )
 def test_composite_functions(every_exponent: np.ndarray, name: str, bound: float) -> None:
     rng = np.random.default_rng(9)
@@ -282,20 +299,29 @@ def test_composite_functions(every_exponent: np.ndarray, name: str, bound: float
         "log1p": np.log1p,
         "atan": np.arctan,
         "asin": np.arcsin,
+        "acos": np.arccos,
+        "tanh": np.tanh,
         "erf": np.vectorize(math.erf, otypes=[np.float64]),
     }[name](values.astype(np.float64))
     result = evaluate(lowered(getattr(approx, name)(X)), {X: values})
     assert worst(result, exact) <= bound
-    np.testing.assert_array_equal(np.signbit(result[-4:-2]), [False, True])
+    np.testing.assert_array_equal(np.signbit(result[-4:-2]), [False, name != "acos"])
 
 
-@pytest.mark.parametrize("name", ["expm1", "log1p", "atan", "asin", "erf"])
+@pytest.mark.parametrize("name", ["tanh", "erf"])
+def test_saturating_functions_stay_within_one(name: str) -> None:
+    far = np.linspace(2, 12, 400_001).astype(np.float32)
+    result = evaluate(lowered(getattr(approx, name)(X)), {X: far})
+    assert result.max() == 1.0
+    assert (result[far > 9.3] == 1.0).all()
+    np.testing.assert_array_equal(evaluate(lowered(getattr(approx, name)(X)), {X: -far}), -result)
+
+
+@pytest.mark.parametrize("name", ["expm1", "log1p", "atan", "asin", "acos", "tanh", "erf"])
 def test_composite_functions_in_float64(name: str) -> None:
     values = np.concatenate([np.linspace(-1, 1, 4001), 10.0 ** np.linspace(-20, 0, 1000)])
-    function = {"expm1": np.expm1, "log1p": np.log1p, "atan": np.arctan, "asin": np.arcsin}.get(
-        name, np.vectorize(math.erf)
-    )
-    exact = function(values)
+    known = {"expm1": np.expm1, "log1p": np.log1p, "atan": np.arctan, "asin": np.arcsin, "acos": np.arccos}
+    exact = (known | {"tanh": np.tanh}).get(name, np.vectorize(math.erf))(values)
     assert worst(evaluate(lowered(getattr(approx, name)(XD)), {XD: values}), exact) <= 5
 
 

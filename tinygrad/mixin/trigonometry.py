@@ -78,9 +78,7 @@ class TrigonometryMixin(UnaryMixin):
         """
         from tinygrad.mixin import approx
 
-        near_one = approx.asin(((1 - self) * 0.5).sqrt()) * 2
-        value = (self > 0.5).where(near_one, approx.asin(self) * -1 + math.pi / 2)
-        return value._with_gradient(self, ((1 - self) * (1 + self)).rsqrt() * -1)
+        return approx.acos(self)._with_gradient(self, ((1 - self) * (1 + self)).rsqrt() * -1)
 
     @float_function(weak_bool=True)
     def atan(self) -> Self:
@@ -141,9 +139,7 @@ class TrigonometryMixin(UnaryMixin):
         """
         from tinygrad.mixin import approx
 
-        # From 20 on the result is 1 in every dtype; the bound keeps expm1 finite.
-        minus_one = approx.expm1((self > 20).where(20.0, self) * 2)
-        value = minus_one / (minus_one + 2)
+        value = approx.tanh(self)
         return value._with_gradient(self, 1 - value * value)
 
     @float_function(weak_bool=True)

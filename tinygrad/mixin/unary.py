@@ -183,7 +183,7 @@ class UnaryMixin(DivisionMixin):
 
     @float_function()
     def erf(self) -> Self:
-        """Error function. Error: 2.5 ulp, in float64 4.5 ulp.
+        """Error function. Error: 4 ulp, in float64 4.5 ulp.
 
         Example:
             >>> Tensor([0.0, 1.0]).erf().numpy()

@@ -71,6 +71,13 @@ def lower_transcendental(ctx: Support, x: UOp) -> UOp | None:
             return transcendental.sqrt(x.src[0])
 
 
+def lower_natural_log(ctx: Support, x: UOp, c: UOp) -> UOp | None:
+    """Write log2(x) * log(2) as one function, which is shorter and rounds once less."""
+    if Ops.LOG2 in ctx.ops or not transcendental.is_natural_log(c):
+        return None
+    return transcendental.natural_log(x)
+
+
 def lower_pow(ctx: Support, x: UOp, y: UOp, u: UOp) -> UOp:
     """Write a power of floats as 2 ** (y * log2(x)), and of integers by squaring."""
     if dtypes.is_int(u.dtype) or u.dtype is dtypes.bool:
@@ -123,6 +130,12 @@ pm_operations = PatternMatcher([
     (UPat(Ops.FLOORMOD, src=(UPat.var("x"), UPat.var("y"))), lambda x, y: integer.floor_mod(x, y)),
     # max(x, y) -> selection
     (UPat(Ops.MAX, src=(UPat.var("x"), UPat.var("y"))), lower_max),
+])
+
+# Offered before the sources are lowered.
+pm_whole_functions = PatternMatcher([
+    # log2(x) * log(2) -> polynomial
+    (UPat(Ops.MUL, src=[UPat(Ops.LOG2, src=(UPat.var("x"),)), UPat.cvar("c")]), lower_natural_log),
 ])
 
 # Applied in one walk: what replaces a division holds a division.
@@ -257,7 +270,7 @@ def decompose(sink: UOp, renderer: Renderer) -> UOp:
     if missing:
         sink = Emulation(missing, support.has_double).run(sink)
     _check_dtypes(sink, support, renderer)
-    sink = graph_rewrite(sink, pm_operations, ctx=support, name="lower operations")
+    sink = graph_rewrite(sink, pm_operations, ctx=support, bpm=pm_whole_functions, name="lower operations")
     sink = graph_rewrite(sink, pm_division, ctx=support, walk=True, name="lower divisions")
     sink = graph_rewrite(sink, pm_native_forms, ctx=support, name="native forms")
     result: UOp = graph_rewrite(sink, pm_forms, ctx=support, name="lower forms")

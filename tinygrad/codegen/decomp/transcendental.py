@@ -6,7 +6,7 @@ Why:  every target gets the same bits, and a chain of them stays one vector loop
 
 Largest errors, in units in the last place of the result, over all finite inputs (tested):
 
-    exp2(x)    0.9    log2(x)    1.0 in float32, 2.5 in float64
+    exp2(x)    0.9    log2(x)    1.0 in float32, 2.5 in float64    log(x)    1.2 in float32
     e**x written as exp2(x * log2(e)) 0.9
 
 Subnormal numbers are exact inputs and results, infinities and NaN follow IEEE 754. The coefficients are the output of
@@ -193,6 +193,14 @@ _LOG2_F64: Final = hex_table(
     "0x1.0c9a5f013ba8ep-2",
     "0x1.c6a0fb2310731p-3", "0x1.87942c2c3dfe8p-3", "0x1.86d22fecb90f0p-3",
 )  # fmt: skip
+# log(1 + f) = f + f*f * p(f) for |f| <= 1/3
+_LOG_F32: Final = hex_table(
+    "-0x1.ffffd2p-2", "0x1.5555p-2", "-0x1.001522p-2", "0x1.99d27ep-3", "-0x1.501f9cp-3", "0x1.1eb6cap-3",
+    "-0x1.3b816p-3",
+    "0x1.1ef28p-3",
+)  # fmt: skip
+# The logarithm of 2: a float32, and one with so few bits that its product with an exponent is exact, and the rest.
+_LN2_F32, _LN2_16_BITS, _LN2_LO_F32 = hex_table("0x1.62e43p-1", "0x1.62e4p-1", "0x1.7f7d1cp-20")
 _LOG2_E: Final = 1.4426950408889634
 _LOG2_E_12_BITS: Final = 1.44189453125
 _TWO_THIRDS_BITS: Final = 0x3F2AAAAB
@@ -203,19 +211,42 @@ def log2(x: UOp) -> UOp:
     """Return nodes for the logarithm to base 2, that of the exponent plus a polynomial in the mantissa."""
     layout = LAYOUTS[x.dtype]
     value = Value(x)
+    exponent, m = _split_exponent(value, layout)
+    high, low = (_log2_parts_f32 if layout is F32 else _log2_parts_f64)(m)
+    # The exponent is an integer, so the sum loses only low bits of ``high``; they are put back.
+    total = exponent + high
+    return _with_limits(value, total + (low + (high - (total - exponent)))).u
+
+
+def natural_log(x: UOp) -> UOp:
+    """Return nodes for the natural logarithm of a float32: its series begins with f itself, so no product is split."""
+    value = Value(x)
+    exponent, m = _split_exponent(value, F32)
+    f = m - 1.0
+    rest = (f * f) * polynomial(f, _LOG_F32) + exponent * _LN2_LO_F32
+    return _with_limits(value, exponent * _LN2_16_BITS + (f + rest)).u
+
+
+def is_natural_log(c: UOp) -> bool:
+    """Return whether a product with this constant turns a logarithm to base 2 into a natural one, in float32."""
+    return c.dtype is dtypes.float32 and float(c.arg) in {_LN2_HI, _LN2_F32}
+
+
+def _split_exponent(value: Value, layout: Layout) -> tuple[Value, Value]:
+    """Return exponent and mantissa of a positive number; the mantissa is near 1."""
     shift = layout.mantissa + 2
     is_small = value < layout.smallest_normal
     bits = is_small.where(value * 2.0**shift, value).bits(layout.bits)
     e = (bits - (_TWO_THIRDS_BITS if layout is F32 else _SQRT_HALF_BITS)) >> layout.mantissa
     m = (bits - (e << layout.mantissa)).bits(layout.dtype)
-    exponent = (e - is_small.where(e.const(shift), 0)).cast(layout.dtype)
-    high, low = (_log2_parts_f32 if layout is F32 else _log2_parts_f64)(m)
-    # The exponent is an integer, so the sum loses only low bits of ``high``; they are put back.
-    total = exponent + high
-    result = total + (low + (high - (total - exponent)))
-    result = (value < 0.0).where(math.nan, result)
-    result = value.eq(0.0).where(-math.inf, result)
-    return (value < math.inf).where(result, value).u
+    return is_small.where(e - shift, e).cast(layout.dtype), m
+
+
+def _with_limits(value: Value, log: Value) -> Value:
+    """Return ``log``, and what a logarithm is of zero, negative numbers, infinity and NaN."""
+    log = (value < 0.0).where(math.nan, log)
+    log = value.eq(0.0).where(-math.inf, log)
+    return (value < math.inf).where(log, value)
 
 
 def _log2_parts_f32(m: Value) -> tuple[Value, Value]:
