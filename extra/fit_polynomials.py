@@ -196,6 +196,10 @@ def fit_composite_functions() -> None:
     def expm1_tail(x):  # expm1(x) = x * (1 + x * p(x)), |x| <= 1
         return mp.mpf(1) / 2 + x / 6 if abs(x) < mp.mpf(2) ** -40 else (mp.expm1(x) / x - 1) / x
 
+    def log1p_share(u):  # log1p(x) = x * p(x - 1/2), 0 <= x <= 1
+        x = u + mp.mpf(1) / 2
+        return mp.log1p(x) / x if x > mp.mpf(2) ** -60 else 1 - x / 2
+
     def atan_tail(z):  # atan(t) = t * (1 + z * p(z)), z = t*t <= 1
         return -mp.mpf(1) / 3 + z / 5 if z < mp.mpf(2) ** -60 else (mp.atan(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
 
@@ -227,6 +231,7 @@ def fit_composite_functions() -> None:
         fit(f"EXPM1_{name}", expm1_tail, -1, 1, list(range(15 if wide else 8)), lambda x: abs(x) + small, rounding)
         fit(f"ATAN_{name}", atan_tail, 0, 1, list(range(21 if wide else 10)), lambda z: z + small, rounding)
         fit(f"ASIN_{name}", asin_tail, 0, 0.25, list(range(13 if wide else 6)), lambda z: z + small, rounding)
+    fit("LOG1P_F32", log1p_share, -0.5, 0.5, list(range(10)), lambda u: 1 / log1p_share(u), f32)
     fit("ERF_HEAD_F64", erf_head, 0, 1, list(range(13)), lambda z: mp.mpf(1), float)
     end = mp.mpf(6)
     shift = (end + 1) / 2

@@ -244,9 +244,11 @@ class ActivationMixin(TrigonometryMixin):
             >>> Tensor([-1.0, 0.0, 100.0]).softplus().numpy()
             array([  0.3132617,   0.6931472, 100.       ], dtype=float32)
         """
+        from tinygrad.mixin import approx
+
         scaled = self * beta
         # The linear part is self, not beta x / beta: beta x may overflow.
-        value = (scaled.abs() * -1).exp().log1p() / beta + (scaled > 0).where(self, 0.0)
+        value = approx.log1p_of_share((scaled.abs() * -1).exp()) / beta + (scaled > 0).where(self, 0.0)
         value = value._with_gradient(self, scaled.sigmoid())
         return value if threshold == math.inf else (scaled > threshold).where(self, value)
 

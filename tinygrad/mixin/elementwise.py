@@ -94,13 +94,15 @@ class ElementwiseMixin(ActivationMixin):
             >>> Tensor([0.0, 1000.0]).logaddexp(0.0).numpy()
             array([6.931472e-01, 1.000000e+03], dtype=float32)
         """
+        from tinygrad.mixin import approx
+
         x, y = self._operands(other, op="logaddexp")
         if not dtypes.is_float(x.dtype):
             floating = least_upper_float(x.dtype)
             x, y = x.cast(floating), y.cast(floating)
         same = x.eq(y) & x.isinf()  # the difference of equal infinities is NaN
         distance = same.where(0.0, x - y)
-        value = x.maximum(y).detach() + (distance.abs() * -1).exp().log1p()
+        value = x.maximum(y).detach() + approx.log1p_of_share((distance.abs() * -1).exp())
         return value._with_gradient(x, distance.sigmoid(), y, (distance * -1).sigmoid())
 
     def lerp(self, end: Any, weight: Any) -> Self:

@@ -78,6 +78,14 @@ def lower_natural_log(ctx: Support, x: UOp, c: UOp) -> UOp | None:
     return transcendental.natural_log(x)
 
 
+def lower_absolute(ctx: Support, x: UOp, u: UOp) -> UOp | None:
+    """Clear the sign bit."""
+    if u.dtype is dtypes.float64 and not ctx.has_wide_integers:
+        return None
+    layout = transcendental.LAYOUTS.get(u.dtype)
+    return None if layout is None else (Value(x).bits(layout.bits) & layout.bits.max).bits(u.dtype).u
+
+
 def lower_pow(ctx: Support, x: UOp, y: UOp, u: UOp) -> UOp:
     """Write a power of floats as 2 ** (y * log2(x)), and of integers by squaring."""
     if dtypes.is_int(u.dtype) or u.dtype is dtypes.bool:
@@ -136,6 +144,26 @@ pm_operations = PatternMatcher([
 pm_whole_functions = PatternMatcher([
     # log2(x) * log(2) -> polynomial
     (UPat(Ops.MUL, src=[UPat(Ops.LOG2, src=(UPat.var("x"),)), UPat.cvar("c")]), lower_natural_log),
+    # x > 0 ? x : x < 0 ? -x : x*x -> x without its sign
+    (
+        UPat(
+            Ops.WHERE,
+            src=(
+                UPat(Ops.CMPLT, src=(UPat.const(0), UPat.var("x"))),
+                UPat.var("x"),
+                UPat(
+                    Ops.WHERE,
+                    src=(
+                        UPat(Ops.CMPLT, src=(UPat.var("x"), UPat.const(0))),
+                        UPat(Ops.MUL, src=[UPat.var("x"), UPat.const(-1)]),
+                        UPat(Ops.MUL, src=(UPat.var("x"), UPat.var("x"))),
+                    ),
+                ),
+            ),
+            name="u",
+        ),
+        lower_absolute,
+    ),
 ])
 
 # Applied in one walk: what replaces a division holds a division.

@@ -48,9 +48,9 @@ class Layout:
         return 1.5 * 2.0**self.mantissa
 
     @property
-    def rounder_bits(self) -> int:
-        """The bits of ``rounder``."""
-        return ((self.bias + self.mantissa) << self.mantissa) + (1 << (self.mantissa - 1))
+    def power_rounder(self) -> float:
+        """As ``rounder``, but the low bits are twice the bias more."""
+        return self.rounder + 2 * self.bias
 
     @property
     def smallest_normal(self) -> float:
@@ -134,8 +134,8 @@ def exp2(x: UOp) -> UOp:
     value = Value(x)
     value = (value < low).where(low, value)
     value = (value > high).where(high, value)
-    shifted = (value if factor is None else value * c) + layout.rounder
-    n = shifted - layout.rounder
+    shifted = (value if factor is None else value * c) + layout.power_rounder
+    n = shifted - layout.power_rounder
     if factor is None:
         r = value - n
     else:
@@ -153,8 +153,8 @@ def exp2_of_pair(high: Value, low: Value) -> Value:
     bounded = (high < -limit).where(-limit, high)
     bounded = (bounded > limit).where(limit, bounded)
     low = is_inside.where(low, 0.0)
-    shifted = bounded + layout.rounder
-    fraction = bounded - (shifted - layout.rounder)
+    shifted = bounded + layout.power_rounder
+    fraction = bounded - (shifted - layout.power_rounder)
     r = fraction + low
     rest = low - (r - fraction)
     value = _one_plus(r, _EXP2_F32 if layout is F32 else _EXP2_F64, rest)
@@ -172,10 +172,11 @@ def _one_plus(r: Value, coefficients: tuple[float, ...], rest: Value | None = No
 
 
 def _scaled_by_power(value: Value, shifted: Value, layout: Layout) -> Value:
-    n = shifted.bits(layout.bits) - layout.rounder_bits
-    half = n >> 1
-    first = ((half + layout.bias) << layout.mantissa).bits(layout.dtype)
-    second = ((n - half + layout.bias) << layout.mantissa).bits(layout.dtype)
+    """Return value * 2**n, given n + ``power_rounder``: two halves of n, with a bias each, stand in its low bits."""
+    bits = shifted.bits(layout.bits)
+    half = bits >> 1
+    first = (half << layout.mantissa).bits(layout.dtype)
+    second = ((bits - half) << layout.mantissa).bits(layout.dtype)
     return value * first * second
 
 

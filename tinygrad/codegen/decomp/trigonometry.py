@@ -122,8 +122,9 @@ def _reduce_by_double(size: Value) -> tuple[Value, Value, Value]:
             chosen = limit.where(choice, chosen)
         return chosen
 
-    y = size.cast(dtypes.float64) * pick(*(2.0 ** (-26 * j) for j in range(4)))
-    first, second, third = (pick(*(row[i] for row in _TWO_OVER_PI)) for i in range(3))
+    y = size.cast(dtypes.float64)
+    pieces = [[piece * 2.0 ** (-26 * j) for piece in row] for j, row in enumerate(_TWO_OVER_PI)]
+    first, second, third = (pick(*column) for column in zip(*pieces, strict=True))
     part, turns = _split_integer(y * first)
     more, more_turns = _split_integer(y * second)
     fraction, last_turns = _split_integer((part + more) + y * third)
