@@ -255,3 +255,27 @@ def test_rows_read_one_by_one_run_the_same_kernel() -> None:
 
 def test_a_reduction_with_several_users_is_stored_before_softmax() -> None:
     assert len(kernels((storage(64, 64).dot(storage(64, 64))).softmax())) == 2
+
+
+def stores(*roots: UOp) -> int:
+    return sum(u.op is Ops.STORE for call in kernels(*roots) for u in call.src[0].toposort())
+
+
+def test_operations_that_others_share_count_once_in_a_body() -> None:
+    """A body is cut where it holds too many operations, not where its formula written out would be long."""
+    assert stores(storage(64).tanh()) == 1
+    assert stores(storage(64).asinh()) == 1
+    x = storage(64)
+    for _ in range(40):
+        x = x * x + x
+    assert stores(x) == 1
+    for _ in range(400):
+        x = x * x + x
+    assert stores(x) > 1
+
+
+def test_what_is_read_through_different_views_is_computed_for_each() -> None:
+    x = storage(64)
+    for _ in range(12):
+        x = x + x.flip(0)
+    assert stores(x) > 1

@@ -20,6 +20,7 @@ from tinygrad.schedule.fusion import (
     reduce_terms,
     rounds_by_order,
     too_big,
+    with_shared_nodes,
     worth_storing,
     worth_storing_operand,
 )
@@ -247,7 +248,7 @@ class Bufferizer:
             if u.op in (Ops.CONST, Ops.SPECIAL, Ops.STORE):
                 self.costs[u] = seen[u] = Cost()
                 continue
-            cost = self.costs[u] = seen[u] = node_cost(u, seen)
+            cost = self.costs[u] = seen[u] = with_shared_nodes(u, node_cost(u, seen), seen)
             if u in self.must:
                 seen[u] = Cost(frozenset({u}))
             if u.op in GroupOp.Movement or u.device is None:

@@ -26,7 +26,7 @@ SMALL_KERNEL = 16384  # elements: below this a kernel runs on one core anyway
 ROW_BYTES = 256 * 1024  # a row that is reduced and then used again should stay in the cache
 MIN_ROWS = 16  # rows that keep the cores busy when a reduction is fused into what uses it
 MAX_LEAVES = 24  # arrays that one kernel reads
-MAX_OPS = 400  # operations in one kernel body before it is cut
+MAX_OPS = 400  # different operations in one kernel body before it is cut
 REUSE = 8  # an operand read this many times by a contraction is worth storing in final form
 
 
@@ -88,6 +88,28 @@ def node_cost(u: UOp, costs: dict[UOp, Cost]) -> Cost:
         nodes += below.nodes
         has_tiny |= below.has_tiny
     return Cost(leaves, ops * terms, nodes, reduces, has_tiny)
+
+
+def with_shared_nodes(u: UOp, cost: Cost, costs: dict[UOp, Cost]) -> Cost:
+    """Return a cost that is too big with every node of the body counted once, however many others use it.
+
+    The sums of ``node_cost`` count a shared node once for each use, and what it is made of, too. What is read through
+    a view counts as it was: through another view it is another computation.
+    """
+    if cost.nodes <= MAX_OPS:
+        return cost
+    found, stack, nodes = {u}, [u], 0
+    while stack and nodes <= MAX_OPS:
+        nodes += 1
+        for s in stack.pop().src:
+            if s in found:
+                continue
+            found.add(s)
+            if s.op in GroupOp.Movement or s.op is Ops.REDUCE:
+                nodes += costs[s].nodes
+            elif costs[s].nodes:
+                stack.append(s)
+    return replace(cost, nodes=nodes)
 
 
 def too_big(cost: Cost) -> bool:
