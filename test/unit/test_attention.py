@@ -240,6 +240,43 @@ def test_long_keys_take_little_scratch_memory():
     assert sum(u.arg.shape[0] * 4 for u in scratch) <= 64 * 1024
 
 
+def kernel_of(length, count, lead=()):
+    """The kernel of attention, of 32 numbers each."""
+    q, k, v = (Tensor.empty(*lead, n, 32) for n in (length, count, count))
+    (call,) = q.scaled_dot_product_attention(k, v).schedule_linear().src
+    return call.src[0]
+
+
+@pytest.mark.parametrize("count", [37, 64, 197, 1000])
+def test_keys_are_read_without_a_test_for_each(count):
+    """A gate per element had halved the speed of lengths that are no multiple of a block."""
+    reads = [u for u in kernel_of(512, count).toposort() if u.op is Ops.INDEX and u.src[0].op is Ops.PARAM]
+    keys = [u for u in reads if u.src[0].arg.slot == 3]
+    assert keys
+    assert all(u.src[-1].dtype is not dtypes.bool for u in keys)
+
+
+@pytest.mark.parametrize(("lead", "length", "least"), [((), 64, 2), ((), 128, 4), ((3,), 64, 6), ((), 16, 1)])
+def test_few_queries_are_enough_blocks_for_threads(lead, length, least):
+    (blocks,) = [u.vmax + 1 for u in kernel_of(length, 256, lead).toposort() if u.op is Ops.RANGE and u.arg[0] == 0]
+    assert blocks == least
+
+
+@pytest.mark.parametrize("count", [65, 100, 197])
+def test_keys_that_two_blocks_read_count_once(count):
+    """Infinite values stay infinite, in the result and in gradients: no block multiplies them by a weight of 0."""
+    q, k, v = numbers(4, 70, 16), numbers(4, count, 16), numbers(4, count, 16)
+    v[:, ::9, 0] = np.inf
+    out = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v)).numpy()
+    assert (out[..., 0] == np.inf).all()
+    grad = numbers(4, 70, 16)
+    grad[:, 5, 3] = np.inf
+    values = Tensor(v)
+    out = Tensor(q).scaled_dot_product_attention(Tensor(k), values)
+    (found,) = out.gradient(values, gradient=Tensor(grad))
+    assert (found.numpy()[..., 3] == np.inf).all()
+
+
 def test_scratch_memory_is_no_argument():
     q, k, v = (Tensor.empty(2, 128, 16) for _ in range(3))
     (call,) = q.scaled_dot_product_attention(k, v).schedule_linear().src

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 QUERIES = 64  # of a block: a few vectors, so that every key and value that is loaded is used by many of them
 KEYS = 64  # of a block: small enough to skip most of what a causal mask hides, and for the first cache
 LANES = 16  # queries of a block are a multiple of it
+# With fewer blocks of queries in all heads, blocks are half as long: they are what runs in parallel.
+FEW_BLOCKS = 4
 LN2 = math.log(2)
 
 
@@ -59,9 +61,9 @@ class AttentionKernel:
         block.start(q)
         number = block.loop(block.blocks_of_keys(self.causal))
         block.enter(number)
-        block.score(k, mask, number * block.keys, self.causal)
+        block.score(k, mask, number, self.causal)
         block.weigh()
-        block.add(v, number * block.keys)
+        block.add(v, number)
         block.leave(number)
         block.store(out, stats)
         return block.finish("attention", *block.lead, block.length, block.count, block.depth)
@@ -76,6 +78,7 @@ class Blocks(Nests):
         q: Queries.
         k: Keys.
         dtype: Of scratch memory.
+        sizes: Queries and keys of a block.
 
     Attributes:
         head: The leading dims as one number.
@@ -85,12 +88,12 @@ class Blocks(Nests):
     head: UOp
     first: UOp
 
-    def __init__(self, groups: int, lead: Sequence[int], q: UOp, k: UOp, dtype: DType) -> None:
+    def __init__(self, groups: int, lead: Sequence[int], q: UOp, k: UOp, dtype: DType, sizes: tuple[int, int]) -> None:
         super().__init__(groups)
         self.lead, self.dtype = tuple(lead), dtype
         self.length, self.depth = q.max_shape[-2:]
         self.count = k.max_shape[-2]
-        self.queries, self.keys = block_sizes(self.length, self.count)
+        self.queries, self.keys = sizes
 
     def keep_rows(self, **rows: int) -> None:
         """Declare scratch memory: so many rows of a block of queries."""
@@ -125,10 +128,15 @@ class Blocks(Nests):
         at = self.first + i
         return at, inside(at, self.length, self.queries)
 
-    def key(self, start: UOp, j: UOp) -> tuple[UOp, UOp | None]:
-        """Return which key is number ``j`` of a block, and the condition that there is one."""
-        at = start + j
-        return at, inside(at, self.count, self.keys)
+    def key(self, number: UOp, j: UOp) -> tuple[UOp, UOp | None]:
+        """Return which key is number ``j`` of a block, and the condition that no block before has it.
+
+        The last block ends with the last key, so that what it reads is there without a test for each element.
+        """
+        if self.count % self.keys == 0:
+            return number * self.keys + j, None
+        at = (number * self.keys).minimum(self.count - self.keys) + j
+        return at, at >= number * self.keys
 
     # ---- the nests
 
@@ -148,18 +156,18 @@ class Blocks(Nests):
         d, i = self.loop(rows), self.loop(self.queries)
         self.run(self.of(name, i, d).store(0.0), d, i)
 
-    def score(self, k: UOp, mask: UOp | None, start: UOp, causal: bool) -> None:
-        """Store the scores of a block of keys."""
+    def score(self, k: UOp, mask: UOp | None, number: UOp, causal: bool) -> None:
+        """Store the scores of a block of keys, -inf for those that do not count."""
         j, i, c = self.loop(self.keys), self.loop(self.queries), self.loop(self.depth, AxisType.REDUCE)
-        (key, is_key), (query, is_query) = self.key(start, j), self.query(i)
-        product = self.of("queries", i, c) * k.index(*self.heads(k), key, c, gate=is_key)
+        (key, is_new), (query, is_query) = self.key(number, j), self.query(i)
+        product = self.of("queries", i, c) * k.index(*self.heads(k), key, c)
         score = product.reduce(c, arg=Ops.ADD)
-        counts = [] if is_key is None else [is_key]
+        counts = [] if is_new is None else [is_new]
         if causal:
             counts.append(key < query + 1)
         if mask is not None:
             places = [x if n > 1 else x * 0 for x, n in zip((key, query), mask.max_shape[-2:], strict=True)]
-            given = mask.index(*self.heads(mask), *places, gate=both(is_key, is_query))
+            given = mask.index(*self.heads(mask), *places, gate=is_query)
             if mask.dtype == dtypes.bool:
                 counts.append(given)
             else:
@@ -180,8 +188,11 @@ class _Forward(Blocks):
 
     def __init__(self, out: UOp, q: UOp, k: UOp, v: UOp) -> None:
         lead, self.width = out.max_shape[:-2], v.max_shape[-1]
-        blocks = ceildiv(q.max_shape[-2], block_sizes(q.max_shape[-2], k.max_shape[-2])[0])
-        super().__init__(prod(lead) * blocks, lead, q, k, q.dtype)
+        sizes = block_sizes(q.max_shape[-2], k.max_shape[-2])
+        if prod(lead) * ceildiv(q.max_shape[-2], sizes[0]) < FEW_BLOCKS:
+            sizes = equal_blocks(q.max_shape[-2], QUERIES // 2, LANES), sizes[1]
+        blocks = ceildiv(q.max_shape[-2], sizes[0])
+        super().__init__(prod(lead) * blocks, lead, q, k, q.dtype, sizes)
         self.head, self.first = self.group // blocks, (self.group % blocks) * self.queries
         self.keep_rows(queries=self.depth, scores=self.keys, sums=self.width)
         self.keep_rows(largest=1, shift=1, scale=1, total=1)
@@ -213,11 +224,11 @@ class _Forward(Blocks):
         total = self.of("total", i)
         self.run(total.store(total * self.of("scale", i) + self.of("scores", i, j).reduce(j, arg=Ops.ADD)), i)
 
-    def add(self, v: UOp, start: UOp) -> None:
+    def add(self, v: UOp, number: UOp) -> None:
         """Add the weighted values of a block of keys to the sums."""
         d, i, j = self.loop(self.width), self.loop(self.queries), self.loop(self.keys, AxisType.REDUCE)
-        key, is_key = self.key(start, j)
-        product = self.of("scores", i, j) * v.index(*self.heads(v), key, d, gate=is_key)
+        key, is_new = self.key(number, j)
+        product = self.of("scores", i, j) * v.index(*self.heads(v), key, d, gate=is_new)
         sums = self.of("sums", i, d)
         self.run(sums.store(sums * self.of("scale", i) + product.reduce(j, arg=Ops.ADD)), d, i)
 
@@ -237,8 +248,8 @@ class _Forward(Blocks):
 
 
 def block_sizes(length: int, count: int) -> tuple[int, int]:
-    """Return how many queries and keys a block has."""
-    return equal_blocks(length, QUERIES, LANES), equal_blocks(count, KEYS, 8)
+    """Return how many queries and keys a block has; there are as many keys at least."""
+    return equal_blocks(length, QUERIES, LANES), min(count, equal_blocks(count, KEYS, 8))
 
 
 def both(*conditions: UOp | None) -> UOp | None:

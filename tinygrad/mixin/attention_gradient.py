@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv, prod
-from tinygrad.mixin.attention_blocks import Blocks
+from tinygrad.mixin.attention_blocks import Blocks, block_sizes
 from tinygrad.mixin.gradient import compute_gradient
 from tinygrad.record import record
 from tinygrad.uop import AxisType, Ops
@@ -196,13 +196,12 @@ class _Kernel:
         block.start(q, grad, loss, stats)
         number = block.loop(block.blocks_of_keys(self.causal))
         block.enter(number)
-        start = number * block.keys
-        block.score(k, mask, start, self.causal)
+        block.score(k, mask, number, self.causal)
         block.weigh()
-        block.add_rows(v_grad, "scores", grad, start)
-        block.slope(v, start)
-        block.add_rows(k_grad, "slopes", q, start, scale=1.0 / math.sqrt(block.depth))
-        block.add_queries(k, start)
+        block.add_rows(v_grad, "scores", grad, number)
+        block.slope(v, number)
+        block.add_rows(k_grad, "slopes", q, number, scale=1.0 / math.sqrt(block.depth))
+        block.add_queries(k, number)
         block.leave(number)
         block.store(q_grad)
         block.leave(rows)
@@ -221,7 +220,7 @@ class _Backward(Blocks):
 
     def __init__(self, q_grad: UOp, v: UOp, q: UOp, k: UOp) -> None:
         lead, self.width = q_grad.max_shape[:-2], v.max_shape[-1]
-        super().__init__(prod(lead), lead, q, k, q.dtype)
+        super().__init__(prod(lead), lead, q, k, q.dtype, block_sizes(q.max_shape[-2], k.max_shape[-2]))
         self.head = self.group
         self.keep_rows(queries=self.depth, grads=self.width, scores=self.keys, slopes=self.keys, sums=self.depth)
         self.keep_rows(loss=1, shift=1, factor=1)
@@ -249,29 +248,29 @@ class _Backward(Blocks):
         score = self.of("scores", i, j)
         self.run(score.store((score - self.of("shift", i)).exp2() * self.of("factor", i)), j, i)
 
-    def slope(self, v: UOp, start: UOp) -> None:
+    def slope(self, v: UOp, number: UOp) -> None:
         """Store the gradients of a block of scores."""
         j, i, d = self.loop(self.keys), self.loop(self.queries), self.loop(self.width, AxisType.REDUCE)
-        key, is_key = self.key(start, j)
-        product = self.of("grads", i, d) * v.index(*self.heads(v), key, d, gate=is_key)
+        key, _ = self.key(number, j)
+        product = self.of("grads", i, d) * v.index(*self.heads(v), key, d)
         direct = product.reduce(d, arg=Ops.ADD)
         slope = self.of("scores", i, j) * (direct - self.of("loss", i))
         self.run(self.of("slopes", i, j).store(slope), j, i)
 
-    def add_rows(self, out: UOp, name: str, x: UOp, start: UOp, scale: float = 1.0) -> None:
+    def add_rows(self, out: UOp, name: str, x: UOp, number: UOp, scale: float = 1.0) -> None:
         """Add to rows of a block of keys in (..., S, n) the rows of (..., L, n), weighted by scratch memory."""
         j, c, i = self.loop(self.keys), self.loop(x.max_shape[-1]), self.loop(self.queries, AxisType.REDUCE)
-        (key, is_key), (query, is_query) = self.key(start, j), self.query(i)
+        (key, is_new), (query, is_query) = self.key(number, j), self.query(i)
         product = self.of(name, i, j) * x.index(*self.heads(x), query, c, gate=is_query)
-        place = self.memory(out).index(*self.heads(out), key, c, gate=is_key)
+        place = self.memory(out).index(*self.heads(out), key, c, gate=is_new)
         total = product.reduce(i, arg=Ops.ADD)
         self.run(place.store(place + (total if scale == 1.0 else total * scale)), j, c)
 
-    def add_queries(self, k: UOp, start: UOp) -> None:
+    def add_queries(self, k: UOp, number: UOp) -> None:
         """Add the keys of a block, weighted by the slopes, to the sums."""
         c, i, j = self.loop(self.depth), self.loop(self.queries), self.loop(self.keys, AxisType.REDUCE)
-        key, is_key = self.key(start, j)
-        product = self.of("slopes", i, j) * k.index(*self.heads(k), key, c, gate=is_key)
+        key, is_new = self.key(number, j)
+        product = self.of("slopes", i, j) * k.index(*self.heads(k), key, c, gate=is_new)
         sums = self.of("sums", i, c)
         self.run(sums.store(sums + product.reduce(j, arg=Ops.ADD)), c, i)
 
