@@ -161,6 +161,34 @@ def test_convolutions_with_panels_of_weights(filters: int) -> None:
     np.testing.assert_array_equal(Tensor(x).realize().conv2d(Tensor(w).realize()).numpy(), wanted)
 
 
+def read_pixels(y: Tensor) -> dict[int, int]:
+    """Return the steps in memory, by size, of the output loops of the image that a convolution of 384 filters reads."""
+    (call,) = [c for c in y.schedule_linear().src if c.src[0].op_in_backward_slice_with_self(Ops.REDUCE)]
+    total = next(u for u in call.src[0].toposort() if u.op is Ops.REDUCE)
+    (image,) = [u for u in total.src[0].src if not any(r.src[0].arg in (384, 12) for r in u.ranges)]
+    terms, _ = affine(image.src[1])
+    return {r.src[0].arg: step for r, step in terms.items() if r.arg[-1] is not AxisType.REDUCE}
+
+
+def test_pixels_that_steps_skip_are_read_as_one_loop() -> None:
+    """Rows and columns of the image, which steps and crops keep apart, lie together in a copy: it is a matmul then."""
+    weights = Tensor.empty(384, 128, 1, 1)
+    assert read_pixels(Tensor.empty(1, 128, 39, 41).conv2d(weights, stride=2)) == {20: 21, 21: 1}
+    assert read_pixels(Tensor.empty(1, 128, 22, 23)[:, :, 1:-1, 1:-1].conv2d(weights)) == {20: 21, 21: 1}
+    # Too little work for a matmul that copies blocks.
+    assert read_pixels(Tensor.empty(1, 16, 39, 41).conv2d(Tensor.empty(384, 16, 1, 1), stride=2)) == {20: 82, 21: 2}
+
+
+@pytest.mark.parametrize(("stride", "size"), [(2, (39, 41)), ((1, 3), (20, 63)), ((3, 2), (60, 41))])
+def test_large_convolutions_of_single_pixels_with_steps(stride: int | tuple[int, int], size: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((2, 128, *size), (384, 128, 1, 1)))
+    down, across = (stride, stride) if isinstance(stride, int) else stride
+    wanted = np.einsum("nchw,oc->nohw", x[:, :, ::down, ::across], w[:, :, 0, 0], optimize=True)
+    found = Tensor(x).realize().conv2d(Tensor(w).realize(), Tensor(w[:, 0, 0, 0]), stride=stride).relu()
+    np.testing.assert_array_equal(found.numpy(), np.maximum(wanted + w[None, :, 0], 0))
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16, dtypes.int32], ids=str)
 @pytest.mark.parametrize(("batch", "length", "heads", "width"), [(2, 131, 7, 43), (3, 86, 4, 64)])
 def test_products_of_heads(batch: int, length: int, heads: int, width: int, dtype: DType) -> None:

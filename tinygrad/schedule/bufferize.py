@@ -78,12 +78,8 @@ def stored_operands(u: UOp) -> tuple[UOp, ...]:
             return ()
 
 
-def _padded_ranges(reduce: UOp, factor: UOp, pad: UOp) -> list[tuple[dict[UOp, int], UOp, UOp]] | None:
-    """Return for each axis that a PAD of a contraction's factor makes longer how an output loop and one over taps move.
-
-    Each is (steps, output loop, loop over taps); None if an axis is read in another way.
-    """
-    axes = [n for n, amounts in enumerate(pad.marg) if amounts != (0, 0)]
+def _places_read(reduce: UOp, factor: UOp, pad: UOp) -> Idxs | None:
+    """Return where a contraction reads what a PAD of its factor makes, in loops; None if sizes are not known."""
     if factor.ndim != reduce.src[0].ndim or not all(isinstance(s, int) for s in factor.shape):
         return None
     kinds = [AxisType.REDUCE if n in reduce.arg[1] else AxisType.LOOP for n in range(factor.ndim)]
@@ -94,6 +90,31 @@ def _padded_ranges(reduce: UOp, factor: UOp, pad: UOp) -> list[tuple[dict[UOp, i
     while u is not pad:
         idxs = apply_movement_op(u.op, u.src[0].shape, u.marg, idxs)
         u = u.src[0]
+    return idxs
+
+
+def pads_unread(reduce: UOp, factor: UOp, pad: UOp) -> bool:
+    """Return whether a contraction reads nothing of what a PAD of its factor adds.
+
+    So it is with windows whose steps are longer than they are, where the last step leaves the image.
+    """
+    idxs, src = _places_read(reduce, factor, pad), pad.src[0]
+    if idxs is None or not all(isinstance(s, int) for s in src.shape):
+        return False
+    read = [i.simplify() for i in idxs]
+    places = zip(read, src.shape, pad.marg, strict=True)
+    return all(before <= i.vmin and i.vmax < before + size for i, size, (before, _) in places)
+
+
+def _padded_ranges(reduce: UOp, factor: UOp, pad: UOp) -> list[tuple[dict[UOp, int], UOp, UOp]] | None:
+    """Return for each axis that a PAD of a contraction's factor makes longer how an output loop and one over taps move.
+
+    Each is (steps, output loop, loop over taps); None if an axis is read in another way.
+    """
+    axes = [n for n, amounts in enumerate(pad.marg) if amounts != (0, 0)]
+    idxs = _places_read(reduce, factor, pad)
+    if idxs is None:
+        return None
     found = []
     for axis in axes:
         terms = steps(idxs[axis]) or {}
@@ -150,7 +171,8 @@ def _first_pad(factor: UOp) -> UOp:
 
 def pads_in_kernel(reduce: UOp, factor: UOp, pad: UOp) -> bool:
     """Return whether the kernel of a contraction needs no memory for what a PAD of a factor adds."""
-    return pads_taps(reduce, factor, pad) or pads_windows(reduce, factor, pad)
+    found = pads_unread, pads_taps, pads_windows
+    return any(is_free(reduce, factor, pad) for is_free in found)
 
 
 class Bufferizer:

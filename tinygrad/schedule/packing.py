@@ -6,6 +6,7 @@ Why:  a register tile reads one operand as vectors along an output loop j (step 
       In a convolution no operand has a long enough loop of step 1: the weights, packed as panels of [terms][output
       channels], do. A large matmul copies blocks itself, but of rows at positions without a step (heads, which were a
       part of each row and lie apart) it copies element after element, or finds several loops where there was one sum.
+      Of pixels that lie apart, as a step of 2 leaves them, it would not even know that it is one.
       The operand is small against the work, or read often, so that packing it is a few percent of the time.
 """
 
@@ -128,6 +129,35 @@ def tangled(nest: StoreNest) -> list[tuple[UOp, tuple[UOp, ...]]]:
     return chosen
 
 
+def stepped(nest: StoreNest) -> tuple[UOp, tuple[UOp, ...]] | None:
+    """Return the operand whose steps make two loops of one in a large matmul, and its loops in good order.
+
+    Pixels that a convolution of single ones skips (steps of 2) or that are cropped: rows and columns of the result are
+    one loop, those of the image are not, and each of its channels is on a memory page of its own.
+    """
+    found, out = _contraction(nest), steps(nest.index)
+    if found is None or out is None or any(r.src[0].op is not Ops.CONST for r in (*nest.ranges, *found[0].src[1:])):
+        return None
+    reduce, a, b = found
+    if len(reduce.src) != 2 or _packs_itself(nest, reduce, a, b):
+        return None
+    (k,), work = reduce.src[1:], _product((*nest.ranges, *reduce.src[1:]))
+    for load, other in ((a, b), (b, a)):
+        step, copied = steps(load.src[1]), _product(load.ranges)
+        if len(load.src) != 2 or step is None or copied > prod(load.src[0].arg.shape):
+            continue
+        mine = [r for r in nest.ranges if r in load.ranges and r not in other.ranges and r in out]
+        theirs = [r for r in nest.ranges if r in other.ranges and r not in load.ranges]
+        pairs = [(y, x) for y in mine for x in mine if out[x] == 1 and out[y] == _size(x)]
+        if not pairs or work < MIN_REUSE_OF_ROWS * copied:
+            continue
+        y, x = pairs[0]
+        if step.get(y) == _size(x) * step.get(x, 0) or not takes_blocks(_product((y, x)), _product(theirs), _size(k)):
+            continue
+        return load, (*[r for r in (*nest.ranges, k) if r in load.ranges and r not in (y, x)], y, x)
+    return None
+
+
 def _first_step(load: UOp, r: UOp) -> float:
     """Return how far apart the first two iterations of a loop are in memory, the others being at their first."""
     index = load.src[1]
@@ -146,9 +176,11 @@ def pack_operands(kernels: list[Kernel], leaves: dict[UOp, Leaf], slots: Iterato
             if _contraction(nest) is None:
                 done.append(kernel)
                 continue
-            for load, order in tangled(nest):
+            together = stepped(nest)
+            for load, order in tangled(nest) if together is None else [together]:
                 done.append(_copy(kernel, load, order, leaves, slots, ids))
-            chosen = choose(nest)
+            # The kernel in which two loops become one copies blocks itself.
+            chosen = choose(nest) if together is None else None
             if chosen is not None:
                 load, lane = _cut_in_panels(nest, *chosen, ids)
                 outer = [r for r in nest.ranges if r in load.ranges and r is not lane]
