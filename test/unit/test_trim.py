@@ -1,13 +1,14 @@
-"""Loops over the taps of a window that run over those inside of the input only."""
+"""Loops of sums that run over what is there only: taps inside of an input, terms of the last block."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from test.helpers_contractions import expected, matmul, operands, run
 from tinygrad import Device, Tensor
 from tinygrad.codegen import full_rewrite_to_sink
-from tinygrad.codegen.opt import OptOps
+from tinygrad.codegen.opt import Opt, OptOps
 from tinygrad.codegen.opt.trim import trim_sums
 from tinygrad.dtype import dtypes
 from tinygrad.uop import AxisType, Ops
@@ -127,6 +128,52 @@ def test_other_products_with_zeros_are_computed() -> None:
     x, w = Tensor.ones(100, 30).contiguous().realize(), Tensor.full((40,), float("inf")).contiguous().realize()
     padded = x.pad(((0, 0), (4, 6)))
     assert np.isnan((padded * w).sum(1).numpy()).all()
+
+
+@pytest.mark.skipif(not Device[Device.DEFAULT].renderer.vector_bytes, reason="the policy of vectors")
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(129, 129, 129), (65, 257, 65), (7, 4001, 8)])
+def test_no_load_of_a_long_sum_has_a_gate(rows: int, terms: int, columns: int) -> None:
+    """Blocks of a sum that have no divisor in common with it end where it does."""
+    (made,) = sums_of(Tensor.empty(rows, terms) @ Tensor.empty(terms, columns))
+    assert any(step.op is OptOps.BLOCK for step in made.arg.applied_opts)
+    assert any(step.op is OptOps.PADTO for step in made.arg.applied_opts)
+    assert len(cut_loops(made)) == 1
+    loads = [u for u in made.toposort() if u.op is Ops.INDEX and u.src[0].arg.slot > 0]
+    assert all(len(u.src) == 2 for u in loads)
+
+
+@pytest.mark.parametrize(
+    ("terms", "steps"),
+    [
+        (37, (Opt(OptOps.PADTO, 2, 40), Opt(OptOps.BLOCK, 0, 8))),
+        (9, (Opt(OptOps.PADTO, 2, 24), Opt(OptOps.BLOCK, 0, 4))),  # the last blocks have no terms
+        (37, (Opt(OptOps.PADTO, 2, 64), Opt(OptOps.BLOCK, 0, 16), Opt(OptOps.BLOCK, 1, 4))),  # blocks of blocks
+        (37, (Opt(OptOps.PADTO, 2, 48), Opt(OptOps.BLOCK, 0, 8), Opt(OptOps.UNROLL, 1, 2))),
+    ],
+)
+@pytest.mark.parametrize("device", ["CPU", "PYTHON"])
+def test_padded_sums_in_blocks(terms: int, steps: tuple[Opt, ...], device: str) -> None:
+    arrays = operands(5, 19, terms, "nn")
+    sink = matmul(5, 19, terms, "nn")
+    got, _ = run(sink.replace(arg=type(sink.arg)(opts_to_apply=steps)), arrays, device)
+    np.testing.assert_array_equal(got, expected(5, 19, terms, "nn", 1, arrays))
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_zeros_in_blocks_of_terms_are_multiplied(both: bool) -> None:
+    """A gate of one factor alone does not end a sum: 0 times infinity is NaN."""
+    out, x, w = (UOp.param(n, dtypes.float32, size) for n, size in enumerate(((3,), (3 * 37,), (40,))))
+    i, b, k = UOp.range(3, 0), UOp.range(5, 1, AxisType.REDUCE), UOp.range(8, 2, AxisType.REDUCE)
+    at = b * 8 + k
+    gated = UOp(Ops.INDEX, dtypes.float32, (x, i * 37 + at, at < 37))
+    other = UOp(Ops.INDEX, dtypes.float32, (w, at, at < 37) if both else (w, at))
+    inner = UOp(Ops.REDUCE, dtypes.float32, (gated * other, k), (Ops.ADD, ()))
+    total = UOp(Ops.REDUCE, dtypes.float32, (inner, b), (Ops.ADD, ()))
+    store = UOp(Ops.STORE, dtypes.void, (UOp(Ops.INDEX, dtypes.float32, (out, i)), total))
+    kernel = UOp.sink(UOp(Ops.END, dtypes.void, (store, i)))
+    made = trim_sums(kernel)
+    assert (made is not kernel) == both
+    assert len(cut_loops(made)) == both
 
 
 @pytest.mark.skipif(not Device[Device.DEFAULT].renderer.vector_bytes, reason="the policy of vectors")
