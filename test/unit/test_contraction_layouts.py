@@ -218,6 +218,18 @@ def loops_of(y: Tensor) -> list[int]:
 
 
 @pytest.mark.parametrize(
+    ("rows", "terms", "columns", "expected"),
+    [
+        (31, 1023, 1021, [16, 8]),  # 4.2 MB of columns, 0.1 MB of rows: columns outside are read once
+        (31, 100, 1021, [128]),  # 0.4 MB of columns stay near: both loops are joined for the threads
+    ],
+)
+def test_columns_that_do_not_stay_near_are_read_once(rows: int, terms: int, columns: int, expected: list[int]) -> None:
+    """A product with too few rows to copy blocks."""
+    assert loops_of(Tensor.empty(rows, terms) @ Tensor.empty(terms, columns)) == expected
+
+
+@pytest.mark.parametrize(
     ("images", "channels", "expected"),
     [
         (8, 512, [64, 8, 7]),  # parts of the sum with panels, images, rows: 2.3 MB of weights, 0.3 MB of images

@@ -13,7 +13,7 @@ from tinygrad import Tensor, dtypes
 from tinygrad.codegen import do_to_program
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps, blocking, contraction, tile_blocks
 from tinygrad.codegen.opt.analysis import Kernel
-from tinygrad.codegen.opt.contraction import Tile, find_contraction, unroll_contracted
+from tinygrad.codegen.opt.contraction import Tile, dot_copies, find_contraction, unroll_contracted
 from tinygrad.codegen.opt.policy import automatic
 from tinygrad.codegen.opt.schedule import Schedule
 from tinygrad.codegen.opt.tc import BFLOAT16, BFLOAT16_TILES, BYTE_TILES, BYTES
@@ -200,6 +200,23 @@ def test_random_steps_with_caches_and_copies(block: int) -> None:
             want = expected(m, n, k, layout, 2, arrays)
             np.testing.assert_array_equal(got, want, err_msg=f"seed {seed} {m}x{n}x{k} {layout} {device}: {steps}")
     assert min(used.values()) >= 2
+
+
+@pytest.mark.parametrize(("rows", "columns", "wanted"), [
+    (4, 512, (4, 4)), (1000, 1000, (4, 4)), (5, 512, (5, 4)), (6, 512, (6, 4)), (9, 512, (3, 4)), (2, 3, (2, 3)),
+])  # fmt: skip
+def test_rows_of_a_small_batch_are_computed_once(rows: int, columns: int, wanted: tuple[int, int]) -> None:
+    """Five rows in tiles of four were eight, and read all weights twice."""
+    assert dot_copies(rows, columns, 32) == wanted
+    a, b = dot_copies(rows, columns, 16)
+    assert a * b + min(a, b) < 16
+
+
+@pytest.mark.parametrize("rows", range(2, 12))
+def test_small_batches(rows: int) -> None:
+    arrays = operands(rows, 70, 160, "nt")
+    got, _ = run(matmul(rows, 70, 160, "nt"), arrays)
+    np.testing.assert_array_equal(got, expected(rows, 70, 160, "nt", 1, arrays))
 
 
 # ---- dot-product instructions

@@ -49,6 +49,9 @@ UNEVEN_STEP = 0.5  # cycles lost per step, whatever its length: what arrives lat
 LONGEST_UNROLLED = 8  # iterations of a reduce loop that are copies of its body
 LARGE = optimize_tiled, optimize_strips, optimize_blocked  # policies of large products, the best first
 NEAR_SHARE = 2  # what is read again and again stays in this part of the memory near a core
+# Rows and columns of sums whose terms are lanes: as many as are fastest, at most, and what a tile must gain over it for
+# each one more or less.
+DOT_SIDE, DOT_MOST, DOT_OTHER = 4, 8, 0.02
 BODY = 128  # fused multiply-adds in a loop body: long enough to hide the loop, short enough for the decoder
 
 
@@ -252,10 +255,11 @@ def _read_less_again(schedule: Schedule, kernel: Kernel, sides: Sides) -> None:
 
     Loops over images, rows of pixels and panels of filters: 512 filters of 512 channels are more than the second cache
     holds, and would be read anew for each row. All images are read for each panel then, but stay, or are less.
+    So would all columns of a product of a few rows, for each tile of them.
     """
     near = schedule.renderer.cache_bytes // NEAR_SHARE
     loops = [at for at, a in enumerate(schedule.axes) if a.kind in LOOPS]
-    for before, at in zip(loops[-2:0:-1], loops[:1:-1], strict=True):  # the outermost one is for the threads
+    for before, at in zip(loops[-2::-1], loops[:0:-1], strict=True):
         outer, inner = schedule.axes[before], schedule.axes[at]
         side = next((n for n in (0, 1) if schedule.origins[outer.range] <= set(sides.ranges[n])), None)
         if side is None or not schedule.origins[inner.range] <= set(sides.ranges[1 - side]):
@@ -423,11 +427,28 @@ def _optimize_matvec(schedule: Schedule, kernel: Kernel, sides: Sides) -> bool:
     return True
 
 
+def dot_copies(rows: int, columns: int, registers: int) -> tuple[int, int]:
+    """Return the rows and columns whose sums run at once: near a square of 4, such that few are computed twice."""
+    choices = [
+        (a, b)
+        for a in range(1, min(rows, DOT_MOST) + 1)
+        for b in range(1, min(columns, DOT_MOST) + 1)
+        if a * b + min(a, b) < registers
+    ]
+
+    def cycles(choice: tuple[int, int]) -> float:
+        a, b = choice
+        step = max(a * b / 2, FMA_LATENCY) + UNEVEN_STEP + LOAD_COST * (a + b)
+        return -(-rows // a) * -(-columns // b) * step * (1 + DOT_OTHER * (abs(a - DOT_SIDE) + abs(b - DOT_SIDE)))
+
+    return min(choices, key=cycles, default=(1, 1))
+
+
 def _dot_tile(schedule: Schedule, kernel: Kernel, sides: Sides, k: UOp) -> None:
     """Tile with lanes along the contracted range: copies on both sides share the vectors that they load."""
-    for ranges in sides.ranges:
-        r = max(ranges, key=kernel.size)
-        size = kernel.size(r)
-        _copy_output(schedule, r, 4 if size >= 4 else size)
+    main = [max(ranges, key=kernel.size) for ranges in sides.ranges]
+    sizes = kernel.size(main[0]), kernel.size(main[1])
+    for r, factor in zip(main, dot_copies(*sizes, schedule.renderer.vector_registers), strict=True):
+        _copy_output(schedule, r, factor)
     lanes = kernel.lanes(k, schedule.renderer.vector_bytes)
     vectorize_reduce(schedule, k, lanes, 1)
