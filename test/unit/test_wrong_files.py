@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import pickle
 import tarfile
@@ -49,6 +50,34 @@ def test_files_of_another_opener() -> None:
         safe_load(Tensor(b"PK\3\4" + b"\0" * 200))
     with pytest.raises(zipfile.BadZipFile, match="it looks like a GGUF file: gguf_load opens it"):
         zip_extract(Tensor(b"GGUF" + b"\0" * 200))
+
+
+def _zipped() -> bytes:
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+        archive.writestr("name", b"abc" * 50)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("opener", "content"),
+    [
+        (zip_extract, _zipped()[:-30]),
+        (zip_extract, _zipped()[:100] + _zipped()[140:]),
+        (torch_load, _zipped()[:-30]),
+        (safe_load, b"\x80\0\0\0\0\0\0\0{}"),
+    ],
+    ids=["zip", "middle of zip", "checkpoint", "safetensors"],
+)
+def test_a_file_that_was_cut_is_not_said_to_be_of_another_kind(opener: Callable, content: bytes) -> None:
+    with pytest.raises(FAULTS, match="it begins like one, so its end is missing or it is damaged") as caught:
+        opener(Tensor(content))
+    assert "TensorIO" not in str(caught.value)
+    assert "looks like" not in str(caught.value)
+
+
+def test_an_empty_file_is_no_zip_file() -> None:
+    with pytest.raises(zipfile.BadZipFile, match="is no zip file, or damaged: File is not a zip file"):
+        zip_extract(Tensor(b""))
 
 
 @openers

@@ -169,7 +169,9 @@ class _Header:
         """Return the metadata and the tensors."""
         magic = self._take(4, "the magic number")
         if magic != b"GGUF":
-            raise ValueError(f"GGUF: {self._origin} starts with {magic!r}, expected b'GGUF'{looks_like(self._tensor)}")
+            raise ValueError(
+                f"GGUF: {self._origin} starts with {magic!r}, expected b'GGUF'{looks_like(self._tensor, 'gguf_load')}"
+            )
         version = self._number("I")
         if version not in (2, 3):
             hint = "; it is big endian" if version & 0xFFFF == 0 else ""

@@ -38,6 +38,7 @@ _WINDOW: Final = 1 << 20  # bytes that are fetched at once from a device that ca
 _MAX_DEFLATE_RATIO: Final = 1032  # no deflated byte stands for more
 # What senseless numbers make Python's own readers raise.
 _DAMAGE: Final = (struct.error, ValueError, OverflowError, EOFError, MemoryError)
+_MEMBER: Final = b"PK\3\4"  # how a member of a zip file begins, and so the file
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")  # magic, then after other things the lengths of name and extra field
 
 
@@ -80,7 +81,7 @@ _BEGINNINGS: Final = (
     (b"BZh", "a bzip2 file: decompress it first"),
     (b"\xfd7zXZ", "an xz file: decompress it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd file: decompress it first"),
-    (b"PK\3\4", "a zip archive: torch_load opens checkpoints, zip_extract others"),
+    (_MEMBER, "a zip archive: torch_load opens checkpoints, zip_extract others"),
     (b"GGUF", "a GGUF file: gguf_load opens it"),
     (b"\x93NUMPY", "a numpy file: numpy.load opens it"),
     (b"version https://git-lfs", "a pointer of Git LFS: git lfs pull fetches the file"),
@@ -88,12 +89,14 @@ _BEGINNINGS: Final = (
 )
 
 
-def looks_like(t: Tensor) -> str:
-    """Return the part of a message that says what a file of bytes is that is not what it was taken for."""
+def looks_like(t: Tensor, opener: str) -> str:
+    """Return the part of a message of ``opener`` that says what a file of bytes is that it cannot open."""
     head = TensorIO(t).read(32)
     kinds = [kind for beginning, kind in _BEGINNINGS if head.startswith(beginning)]
     if head[8:9] == b"{":
         kinds.append("a safetensors file: safe_load opens it")
+    if kinds and opener in kinds[0]:
+        return "; it begins like one, so its end is missing or it is damaged"
     return f"; it looks like {kinds[0]}" if kinds else ""
 
 
@@ -136,13 +139,15 @@ class TensorIO(io.RawIOBase):
         """Move to ``offset`` from the start, the position or the end; returns the new position.
 
         Raises:
-            ValueError: The new position is before the start, or ``whence`` is unknown.
+            io.UnsupportedOperation: The new position is before the start; an OSError and a ValueError, as files and
+                ``io.BytesIO`` raise.
+            ValueError: ``whence`` is unknown.
         """
         origins = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}
         if whence not in origins:
             raise ValueError(f"TensorIO: seek from {whence}; expected 0 (start), 1 (position) or 2 (end)")
         if origins[whence] + offset < 0:
-            raise ValueError(f"TensorIO: seek to {origins[whence] + offset}, before the start")
+            raise io.UnsupportedOperation(f"TensorIO: seek to {origins[whence] + offset}, before the start")
         self._position = origins[whence] + offset
         return self._position
 
@@ -229,8 +234,7 @@ class ZipArchive:
             self._zip = zipfile.ZipFile(self._file)
             members = [self._member(info) for info in self._zip.infolist() if not info.filename.endswith("/")]
         except (*_DAMAGE, IndexError, zipfile.BadZipFile) as error:
-            fault = f"{t.device} is no zip file, or damaged: {error}{looks_like(t)}"
-            raise zipfile.BadZipFile(f"zip_extract: {fault}") from error
+            raise zipfile.BadZipFile(f"zip_extract: {self._fault(error)}") from error
         self._check_apart(members)
         self.members = {member.name: member for member in members}
 
@@ -279,7 +283,7 @@ class ZipArchive:
             )
         self._file.seek(info.header_offset)
         magic, name_length, extra_length = _LOCAL_HEADER.unpack(self._file.read(_LOCAL_HEADER.size))
-        if magic != b"PK\3\4":
+        if magic != _MEMBER:
             raise zipfile.BadZipFile(f"zip_extract: there is no header of member {name!r} at {info.header_offset}")
         start = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
         if start + info.compress_size > self._zip.start_dir:
@@ -294,6 +298,10 @@ class ZipArchive:
                 f"zip_extract: member {name!r} of {info.compress_size} bytes declares {info.file_size} bytes unpacked"
             )
         return ZipMember(name, start, info.compress_size, info.file_size, info)
+
+    def _fault(self, error: Exception) -> str:
+        detail = "it says that parts lie before its start" if isinstance(error, io.UnsupportedOperation) else error
+        return f"{self._tensor.device} is no zip file, or damaged: {detail}{looks_like(self._tensor, 'zip_extract')}"
 
     @staticmethod
     def _check_apart(members: list[ZipMember]) -> None:
@@ -375,7 +383,7 @@ def tar_extract(fn: Tensor) -> dict[str, Tensor]:
         with tarfile.open(fileobj=file, mode="r:", tarinfo=_CheckedTarInfo) as archive:
             members = archive.getmembers()
     except (*_DAMAGE, RecursionError, tarfile.ReadError) as error:
-        fault = f"{fn.device} is no tar file, or damaged: {error}{looks_like(fn)}"
+        fault = f"{fn.device} is no tar file, or damaged: {error}{looks_like(fn, 'tar_extract')}"
         raise tarfile.ReadError(f"tar_extract: {fault}") from error
     tensors = {}
     for member in members:

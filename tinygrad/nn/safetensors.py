@@ -234,7 +234,7 @@ def _read_header(t: Tensor) -> tuple[dict[str, Any], int]:
     if length > min(_MAX_HEADER, size - 8):
         raise ValueError(
             f"safetensors: {_origin(t)} declares a header of {length} bytes, but {size - 8} follow and "
-            f"{_MAX_HEADER} are allowed: it is truncated or no safetensors file{looks_like(t)}"
+            f"{_MAX_HEADER} are allowed: it is truncated or no safetensors file{looks_like(t, 'safe_load')}"
         )
     try:
         header = json.loads(_slice_bytes(t, 8, 8 + length), object_pairs_hook=_dict_without_duplicates)

@@ -135,7 +135,7 @@ def _load_legacy(t: Tensor) -> Any:
     except pickle.UnpicklingError as error:
         detail = str(error).removeprefix(f"torch_load: {origin}: ")
         raise pickle.UnpicklingError(
-            f"torch_load: {origin} is no file that torch.save wrote: {detail}{looks_like(t)}"
+            f"torch_load: {origin} is no file that torch.save wrote: {detail}{looks_like(t, 'torch_load')}"
         ) from error
     if magic != _LEGACY_MAGIC:
         raise pickle.UnpicklingError(f"torch_load: {origin} is no checkpoint: its magic number is another one")
