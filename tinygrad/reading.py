@@ -17,6 +17,7 @@ from tinygrad.errors import error_text, shown
 from tinygrad.helpers import all_int
 from tinygrad.mixin.hooks import hint_to_pad, only_builds_graph
 from tinygrad.mixin.rand import RandMixin
+from tinygrad.rounding import from_storage_array
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class ReadMixin(RandMixin):
             return None  # they are in several places
         if not self._uop.is_realized or not all_int(self.shape) or device in {"DISK", "NULL"}:
             return None
-        if self._uop.contiguous_view() is None or self.dtype in _HAS_NO_NUMPY_DTYPE:
+        if self._uop.contiguous_view() is None:
             return None
         return str(as_numpy(self._uop.buffer, self.dtype, self.shape))
 
@@ -168,19 +169,21 @@ class ReadMixin(RandMixin):
         count = source.numel()
         if source.device not in _HOSTS or not source.is_realized or not isinstance(count, int) or count > _FEW:
             return None
-        if source.contiguous_view() is None or source.dtype in _HAS_NO_NUMPY_DTYPE:
+        if source.contiguous_view() is None:
             return None
         values: list[Any] = as_numpy(source.buffer, source.dtype, (count,)).tolist()
         return values
 
 
 def as_numpy(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Return the content of a buffer as a numpy array of its own memory."""
+    """Return the content of a buffer as a numpy array of its own memory; bfloat16 and fp8 come as float32."""
     import numpy as np
 
-    if 0 in shape:
-        return np.empty(shape, _to_np_dtype(dtype))
-    return np.frombuffer(buffer.as_memoryview(), dtype=_to_np_dtype(dtype)).reshape(shape)
+    raw = _to_np_dtype(dtype)
+    if dtype in _HAS_NO_NUMPY_DTYPE:
+        raw = np.uint16 if dtype is dtypes.bfloat16 else np.uint8
+    storage = np.empty(0, raw) if 0 in shape else np.frombuffer(buffer.as_memoryview(), dtype=raw)
+    return from_storage_array(storage, dtype).reshape(shape)
 
 
 def _decoded_halves(buffer: Buffer, shape: tuple[int, ...]) -> memoryview[float]:

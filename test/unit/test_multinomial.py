@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from tinygrad import Tensor
+from tinygrad import Tensor, dtypes
+from tinygrad.dtype import DType
 
 BAD = [[1.0, -2.0], [math.nan, 1.0], [0.0, 0.0], [math.inf, 1.0]]
 
@@ -27,10 +28,11 @@ def test_weights_of_0_are_never_drawn_with_replacement() -> None:
     assert set(Tensor(weights).multinomial(5000, replacement=True).tolist()) == {1, 3}
 
 
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.fp8e5m2], ids=str)
 @pytest.mark.parametrize("replacement", [False, True])
 @pytest.mark.parametrize("weights", BAD, ids=str)
-def test_no_distribution(weights: list[float], replacement: bool) -> None:
+def test_no_distribution(weights: list[float], replacement: bool, dtype: DType) -> None:
     with pytest.raises(ValueError, match="no distribution"):
-        Tensor(weights).realize().multinomial(1, replacement)
+        Tensor(weights, dtype=dtype).realize().multinomial(1, replacement)
     later = (Tensor([weights, [1.0, 0.0]]) * 1).multinomial(1, replacement)
     assert later.tolist() == [[-1], [0]]

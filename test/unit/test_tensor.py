@@ -18,7 +18,7 @@ import pytest
 
 from test.helpers_timing import processor_seconds
 from tinygrad import Context, Device, GlobalCounters, Tensor, UOp, Variable, dtypes
-from tinygrad.dtype import _to_np_dtype
+from tinygrad.dtype import DType, _to_np_dtype
 from tinygrad.errors import ShapeError
 from tinygrad.settings import TRAINING
 from tinygrad.tensor import _apply_map_to_tensors, _fromnp, all_tensors, is_numpy_ndarray
@@ -197,6 +197,16 @@ def test_repr() -> None:
     assert t.uop.base.op is not Ops.BUFFER, "repr never computes"
     t.realize()
     assert repr(t) == "<Tensor shape=(1, 2) dtype=float32 device=CPU\n[[1. 2.]]>"
+
+
+@pytest.mark.parametrize("dtype", [dtypes.bfloat16, *dtypes.fp8s], ids=str)
+def test_repr_of_numbers_that_numpy_has_no_dtype_for(dtype: DType) -> None:
+    t = Tensor([[1.0, -0.5], [240.0, 0.0]], dtype=dtype).realize()
+    before = GlobalCounters.kernel_count
+    text = repr(t)
+    assert GlobalCounters.kernel_count == before
+    assert text.endswith(f"device=CPU\n{t.numpy()}>")
+    assert repr(Tensor([], dtype=dtype).realize()).startswith("<Tensor shape=(0,)")
 
 
 def test_pickle_and_deepcopy() -> None:
