@@ -132,7 +132,9 @@ class OperatorMixin(PythonOperators, CreationMixin):
         """Power; also ``**``. An integer base stays integer with a non-negative integer exponent; 0**0 is 1.
 
         Constant exponents up to 16 that are integers or halves are multiplied out: the error is at most
-        abs(exponent) + 1 ulp. Others have 0.6 ulp in float32, 1.2 ulp in float64.
+        abs(exponent) + 1 ulp. Others have 0.6 ulp in float32, 1.2 ulp in float64. Where an
+        exponent that is multiplied out is negative, a result below the smallest normal number may be 0, as in torch:
+        in float32 1e20**-2 is 1 / inf.
 
         Negative exponents in an integer tensor are no error, as in torch: the power is rounded toward 0, so it is 0
         unless the base is 1 or -1.
