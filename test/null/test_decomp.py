@@ -308,6 +308,25 @@ def test_composite_functions(every_exponent: np.ndarray, name: str, bound: float
     np.testing.assert_array_equal(np.signbit(result[-4:-2]), [False, name != "acos"])
 
 
+def test_logarithm_of_one_plus_a_share() -> None:
+    shares = np.concatenate([np.linspace(0, 1, 200_001), 10.0 ** np.linspace(-44, 0, 10_000)]).astype(np.float32)
+    assert worst(evaluate(lowered(approx.log1p_of_share(X)), {X: shares}), np.log1p(shares.astype(np.float64))) <= 1.5
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=lambda d: d.full_name)
+def test_absolute_value_clears_the_sign(dtype: DType) -> None:
+    x = leaf(dtype)
+    zero = UOp(Ops.CONST, dtype, (), 0.0)
+    below, above = UOp(Ops.CMPLT, dtypes.bool, (x, zero)), UOp(Ops.CMPLT, dtypes.bool, (zero, x))
+    inner = UOp(Ops.WHERE, dtype, (below, times(x, -1.0), UOp(Ops.MUL, dtype, (x, x))))
+    node = lowered(UOp(Ops.WHERE, dtype, (above, x, inner)))
+    assert {u.op for u in node.toposort() if u.op in GroupOp.ALU} == {Ops.AND}
+    values = np.array([0.0, -0.0, 1.5, -1.5, INF, -INF, NAN, TINY, -TINY], NUMPY[dtype])
+    result = evaluate(node, {x: values})
+    np.testing.assert_array_equal(result, np.abs(values))
+    assert not np.signbit(result[~np.isnan(result)]).any()
+
+
 @pytest.mark.parametrize("name", ["tanh", "erf"])
 def test_saturating_functions_stay_within_one(name: str) -> None:
     far = np.linspace(2, 12, 400_001).astype(np.float32)

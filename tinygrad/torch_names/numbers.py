@@ -68,10 +68,12 @@ class NumberNames(ArithmeticNames):
 
     def logaddexp2(self, other: Any) -> Self:
         """``(t.exp2() + other.exp2()).log2()``, stable for large values."""
+        from tinygrad.mixin import approx
+
         x, y, dtype = self._float_pair(other, "logaddexp2")
         same = x.eq(y) & x.isinf()  # the difference of equal infinities is NaN
         distance = same.where(0.0, x - y) * math.log(2)
-        value = x.maximum(y).detach() + (distance.abs() * -1).exp().log1p() * (1 / math.log(2))
+        value = x.maximum(y).detach() + approx.log1p_of_share((distance.abs() * -1).exp()) * (1 / math.log(2))
         return value._with_gradient(x, distance.sigmoid(), y, (distance * -1).sigmoid()).cast(dtype)
 
     def heaviside(self, values: Any) -> Self:
