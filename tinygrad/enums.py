@@ -1,10 +1,11 @@
 """Enums whose members are read as fast as the attributes of other classes.
 
 In:   a finished enum.
-Out:  the same class; in Python 3.11 with another metaclass.
+Out:  the same class; in Python 3.11 with another metaclass, and members that are pickled by value.
 Why:  Python 3.11's metaclass of enums has a ``__getattr__``, which makes each ``Ops.ADD`` five times as slow as in
       other classes, found or not. Code that walks graphs reads members by the million: a fifth of all lowering was
-      that. Later versions of Python have no such method, and there nothing is changed.
+      that. Later versions of Python have no such method, and there nothing is changed. The first releases of 3.11
+      pickle a member as a call of ``getattr``, which the cache on disk refuses to make.
 """
 
 from __future__ import annotations
@@ -48,7 +49,12 @@ def with_plain_members(enum: E) -> E:
     """Decorate an enum whose members are read in code that has to be fast."""
     if "__getattr__" in vars(EnumType):
         enum.__class__ = _Plain  # type: ignore[assignment]  # a metaclass of its own, with the same methods
+        enum.__reduce_ex__ = _by_value  # type: ignore[method-assign, assignment]
     return enum
+
+
+def _by_value(member: Enum, protocol: Any) -> tuple[type[Enum], tuple[Any]]:
+    return type(member), (member.value,)
 
 
 class FastEnum(IntEnum):

@@ -17,6 +17,7 @@ from tinygrad.progress import tqdm
 from tinygrad.settings import getenv
 
 if TYPE_CHECKING:
+    import tarfile
     from http.client import HTTPResponse
 
 __all__ = [
@@ -187,6 +188,23 @@ class _Gunzip:
             raise RuntimeError(f"fetch: {self._url} is not a complete gzip file")
 
 
+def _unpack(tar: tarfile.TarFile, folder: Path) -> None:
+    """Unpack all members, but for paths and links that leave the folder, which are an error."""
+    import tarfile
+
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(folder, filter="data")
+        return
+    # The first releases of Python 3.11 have no filters: plain files and folders inside of the folder are unpacked.
+    members = tar.getmembers()
+    for member in members:
+        place = (folder / member.name).resolve()
+        if not (member.isfile() or member.isdir()) or not place.is_relative_to(folder.resolve()):
+            raise tarfile.TarError(f"{member.name!r} would be unpacked outside of {folder}, or is no plain file")
+        member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    tar.extractall(folder, members)
+
+
 def _extract(archive: Path) -> Path:
     """Unpack a tar file into ``<archive>.extracted`` once."""
     import shutil
@@ -199,7 +217,7 @@ def _extract(archive: Path) -> Path:
     aside = Path(tempfile.mkdtemp(dir=archive.parent, prefix=folder.name))
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(aside, filter="data")  # refuses paths and links that leave the folder
+            _unpack(tar, aside)
         shutil.rmtree(folder, ignore_errors=True)
         os.utime(aside)
         try:

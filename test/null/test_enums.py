@@ -75,3 +75,10 @@ def test_what_enums_refuse() -> None:
         assert enum.note == enum.ONE.note  # type: ignore[attr-defined]
         del enum.note  # type: ignore[attr-defined]
         assert not hasattr(enum, "note")
+
+
+@pytest.mark.parametrize("member", [Ops.ADD, OptOps.UPCAST, AxisType.LOOP, AddrSpace.REG], ids=str)
+def test_members_are_pickled_by_value(member: Enum) -> None:
+    # Some releases of Python 3.11 write a call of getattr, which a cache that runs no code of others cannot make.
+    assert b"getattr" not in pickle.dumps(member)
+    assert pickle.loads(pickle.dumps(member)) is member

@@ -30,9 +30,11 @@ def touched(index: UOp, ranges: list[UOp]) -> np.ndarray:
         values[r.render()] = np.arange(r.vmax + 1).reshape(shape)
     grid = [r.vmax + 1 for r in ranges]
     at = np.broadcast_to(eval(index.src[1].render(), values), grid)
-    if len(index.src) > 2:
-        allowed = np.broadcast_to(eval(index.src[2].render(), values), grid)
-        at = np.ma.masked_array(at, ~allowed)
+    # Loops that are shorter in the last of their blocks end where others say.
+    ends = [eval(r.render(), values) < eval(r.src[0].render(), values) for r in ranges if r.src[0].op is not Ops.CONST]
+    for condition in (*(eval(gate.render(), values) for gate in index.src[2:]), *ends):
+        allowed = np.broadcast_to(condition, grid)
+        at = np.ma.masked_array(at, np.ma.getmaskarray(at) | ~allowed)
     at = at.reshape(grid[0], -1)
     return np.stack([at.min(1), at.max(1)], 1)
 

@@ -8,6 +8,7 @@ Why:  where two kernels cut a buffer alike, an iteration of the second needs onl
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from tinygrad.codegen.late.affine import affine
@@ -55,11 +56,31 @@ def _limits(gate: UOp) -> Iterator[tuple[dict[UOp, int], int]]:
             yield terms, part.src[1].arg - 1 - const
 
 
+def _loop_limits(loop: UOp) -> Iterator[tuple[dict[UOp, int], int]]:
+    """Return sums and their largest value for a loop that is shorter in the last of its blocks (``opt/trim.py``).
+
+    Its end is the least of some sums, written ``~max(~a, ~b)``: in each, the loop stays below.
+    """
+    end = loop.src[0].simplify()
+    if not _is_inverse(end) or end.src[0].op is not Ops.MAX:
+        return
+    for part in sorted(end.src[0].src, key=lambda u: u.op is Ops.CONST):  # what depends on the block first
+        terms, const = affine(part.src[0] if _is_inverse(part) else part)
+        if not _is_inverse(part):  # ~x is -x - 1
+            terms, const = {term: -factor for term, factor in terms.items()}, -const - 1
+        yield {**{term: -factor for term, factor in terms.items()}, loop: 1}, const - 1
+
+
+def _is_inverse(u: UOp) -> bool:
+    return u.op is Ops.XOR and u.src[1].op is Ops.CONST and u.src[1].arg == -1
+
+
 def _most(terms: dict[UOp, int], gate: UOp | None) -> int:
     """Return the largest value that a sum has where the condition holds."""
     most: int = 0
     left = dict(terms)
-    for sum_, largest in _limits(gate) if gate is not None else ():
+    loops = (limit for term in terms if term.op is Ops.RANGE for limit in _loop_limits(term))
+    for sum_, largest in itertools.chain(_limits(gate) if gate is not None else (), loops):
         factors = {left.get(term, 0) / factor for term, factor in sum_.items()}
         factor = factors.pop() if len(factors) == 1 else 0
         if factor == int(factor) > 0:

@@ -55,7 +55,10 @@ def copy_sharing_rows(schedule: Schedule, kernel: Kernel, sharing: Sharing) -> N
         sharing: What copies share.
     """
     at, size = position(schedule, sharing.rows, LOOPS), kernel.size(sharing.rows)
-    if at is None or schedule.axes[at].size != size:
+    if at is None:
+        return
+    whole = schedule.axes[at].size
+    if not isinstance(whole, int) or whole != size:
         return
     copies = blocks_over(size, 1, min(sharing.copies, MAX_COPIES // _copies(schedule)))
     if copies < 2 or (size % copies and schedule.reads_outputs()):
